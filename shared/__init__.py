@@ -1,0 +1,1 @@
+"""Models, probes and measurements behind the figures of the book."""

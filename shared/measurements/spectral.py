@@ -1,0 +1,132 @@
+"""Measurements of the spectral-bias chapter."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared.checkpoints import Checkpoint
+from shared.devices import resolve_device
+from shared.models import build
+from shared.probes import spectrum
+from shared.rng import derived_seed, generator
+from shared.store import Arrays, measurement
+from shared.synthetic import waves
+from shared.training import Recipe, train
+
+SNAPSHOT_ITERATIONS = (100, 1_000, 10_000)  # and the last one
+
+
+@measurement(
+    version=1,
+    kind="trained",
+    uses=(
+        "models.build",
+        "models.fully_connected.FullyConnected",
+        "probes.spectrum.coefficients",
+        "probes.spectrum.linear_weights",
+        "probes.spectrum.spectral_norms",
+        "probes.spectrum.literal_spectral_norms",
+        "probes.spectrum.spectral_radii",
+        "rng.derived_seed",
+        "rng.generator",
+        "rng.global_seed",
+        "synthetic.waves",
+        "training.Recipe",
+        "training.train",
+    ),
+)
+def learning_order(
+    *,
+    frequencies: list[int],
+    amplitudes: list[float],
+    points: int = 200,
+    width: int = 256,
+    layers: int = 6,
+    learning_rate: float = 3e-4,
+    steps: int = 60_000,
+    every: int = 100,
+    norm_iterations: int = 100,
+    precision: Literal["float32", "float64"] = "float32",
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    """Train one network on a sum of sine waves and watch its spectrum and its weights.
+
+    The seed sets the phases of the target and the initial weights; targets that differ only in
+    their amplitudes share both. (Figure of the blog's first experiment; Rahaman et al. 2019, fig. 1.)
+
+    Args:
+        frequencies: [K] whole periods over the unit interval.
+        amplitudes: [K] of the target.
+        points: N samples, at n / N.
+        width: of the hidden layers.
+        layers: L linear layers.
+        learning_rate: of full-batch Adam.
+        steps: iterations.
+        every: iterations between observations.
+        norm_iterations: of the iteration inside the published code's "spectral norm".
+        precision: of weights and training.
+        seed: of phases and initial weights.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"mps"``.
+
+    Returns:
+        ``iteration`` [T]; ``coefficients`` [T, K, 2], real and imaginary part of the complex
+        amplitudes of the network; ``target_coefficients`` [K, 2]; ``loss`` [T], mean squared error;
+        ``spectral_norms`` and ``literal_norms`` [T, L]; ``spectral_radii`` [L] at the end (NaN for
+        matrices that are not square); ``snapshot_iteration`` [S], ``snapshots`` [S, N], the network
+        at those iterations; ``target`` [N].
+
+    Raises:
+        ValueError: a list or a size is refused (see :func:`waves`, :class:`Recipe`, ``build``).
+        Diverged: the loss is not finite.
+    """
+    # First of all, so that the only local names are the arguments.
+    checkpoint = Checkpoint(learning_order.name, locals(), learning_order.fingerprint)
+    place = {"dtype": getattr(torch, precision), "device": resolve_device(device)}
+    target = waves(frequencies, amplitudes, points, seed=derived_seed(seed, 1))
+    x, y = target.positions[:, None].to(**place), target.values[:, None].to(**place)
+    model = build(
+        "fully_connected", in_channels=1, classes=1, hidden=width, layers=layers, seed=derived_seed(seed, 0)
+    ).to(**place)
+    kept = {*SNAPSHOT_ITERATIONS, steps}
+
+    def observe(step: int, model: nn.Module, output: Tensor) -> dict[str, Tensor]:
+        return {
+            "output": output[:, 0],
+            "loss": nn.functional.mse_loss(output, y),
+            "spectral_norms": spectrum.spectral_norms(model),
+            "literal_norms": spectrum.literal_spectral_norms(
+                model, iterations=norm_iterations, generator=generator(seed, 2, step)
+            ),
+        }
+
+    seen = train(
+        model,
+        x,
+        y,
+        Recipe(steps=steps, learning_rate=learning_rate),
+        observe=observe,
+        at=lambda step: step % every == 0 or step in kept,
+        checkpoint=checkpoint,
+    )
+    checkpoint.save_network(model.state_dict())
+    snapshots = torch.isin(seen["iteration"], torch.tensor(sorted(kept)))
+    return {
+        "iteration": seen["iteration"].numpy().astype(np.int32),
+        "coefficients": _parts(spectrum.coefficients(seen["output"], frequencies)),
+        "target_coefficients": _parts(spectrum.coefficients(target.values, frequencies)),
+        "loss": seen["loss"].float().numpy(),
+        "spectral_norms": seen["spectral_norms"].float().numpy(),
+        "literal_norms": seen["literal_norms"].float().numpy(),
+        "spectral_radii": spectrum.spectral_radii(model).float().cpu().numpy(),
+        "snapshot_iteration": seen["iteration"][snapshots].numpy().astype(np.int32),
+        "snapshots": seen["output"][snapshots].float().numpy(),
+        "target": target.values.float().numpy(),
+    }
+
+
+def _parts(values: Tensor) -> np.ndarray:
+    """Complex [...] to float32 [..., 2]."""
+    return torch.view_as_real(values).float().cpu().numpy()

@@ -1,0 +1,1 @@
+"""Measuring instruments: pure functions of models and tensors."""

@@ -1,0 +1,32 @@
+"""Random numbers from explicit generators, one for each (seed, index).
+
+A draw depends on its seed and index alone: not on device, worker, batch or order.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+
+def derived_seed(seed: int, *index: int) -> int:
+    """A 63-bit seed for the draw ``index`` of ``seed``; neighbouring indices are unrelated."""
+    words = np.random.SeedSequence([seed, *index]).generate_state(1, np.uint64)
+    return int(words[0] >> np.uint64(1))
+
+
+def generator(seed: int, *index: int) -> torch.Generator:
+    """A CPU generator for the draw ``index`` of ``seed`` (non-negative integers)."""
+    return torch.Generator().manual_seed(derived_seed(seed, *index))
+
+
+@contextlib.contextmanager
+def global_seed(seed: int, *index: int) -> Iterator[None]:
+    """Seed torch's global CPU generator inside the block, and restore its state afterwards.
+
+    For code that takes no generator: the initialisers of torch and torchvision.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(seed, *index))
+        yield

@@ -1,0 +1,46 @@
+"""The sources' synthetic data."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shared.rng import generator
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Samples of a sum of sine waves: positions [N] in [0, 1), values [N], phases [K] in radians."""
+
+    positions: Tensor
+    values: Tensor
+    phases: Tensor
+
+
+def waves(frequencies: list[int], amplitudes: list[float], points: int, *, seed: int = 0) -> Waves:
+    r"""Sample :math:`\lambda(z) = \sum_i A_i \sin(2\pi k_i z + \varphi_i)` at ``points`` places.
+
+    The positions are :math:`z = n / N`, so that every frequency falls on one bin of the discrete
+    Fourier transform; the phases are uniform on :math:`[0, 2\pi)` and depend on the seed alone.
+    Everything is float64. (The target of the blog's first experiment; Rahaman et al. 2019, sec. 3.)
+
+    Raises:
+        ValueError: the lists differ in length, or a frequency is not below the Nyquist limit N / 2.
+    """
+    if len(frequencies) != len(amplitudes):
+        raise ValueError(
+            f"amplitudes has {len(amplitudes)} entries and frequencies {len(frequencies)}: "
+            "one is needed for each"
+        )
+    for frequency in frequencies:
+        if not 0 < frequency < points / 2:
+            raise ValueError(
+                f"frequency {frequency} is outside (0, {points / 2:g}), the Nyquist limit of {points} points"
+            )
+    phases = 2 * math.pi * torch.rand(len(frequencies), generator=generator(seed), dtype=torch.float64)
+    positions = torch.arange(points, dtype=torch.float64) / points
+    turns = torch.outer(torch.tensor(frequencies, dtype=torch.float64), positions)
+    components = torch.sin(2 * math.pi * turns + phases[:, None])
+    values = torch.tensor(amplitudes, dtype=torch.float64) @ components
+    return Waves(positions, values, phases)
