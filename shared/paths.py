@@ -14,7 +14,8 @@ BUILD = BOOK / "_build"
 RUNS = ROOT / "runs"  # executed copies of anything but the record
 
 DATA_CACHE = ROOT / "data_cache"
-MEASUREMENTS = DATA_CACHE / "measurements"
+MEASUREMENTS = DATA_CACHE / "measurements"  # of the record, tracked
+LOCAL_MEASUREMENTS = DATA_CACHE / "local"  # of every other run, not tracked
 SIGNATURES = DATA_CACHE / "signatures.json"
 IDENTITIES = DATA_CACHE / "identities.json"
 RESULTS = DATA_CACHE / "results.json"  # verdicts and records of each figure

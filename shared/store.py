@@ -3,6 +3,9 @@
 A record is one safetensors file, arrays and provenance together, under a key made of the
 measurement's name, its version and the arguments that differ from its defaults. Where and how a
 measurement is computed (``device``) does not enter the key: a record made on a GPU serves a laptop.
+
+What the record run of a notebook computes goes to the tracked part of the store; what smoke runs,
+changed parameters and plain Python compute goes to the local part. Both are read.
 """
 
 import functools
@@ -21,12 +24,15 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from shared import paths, provenance
+from shared import data, paths, provenance
 from shared.files import locked, set_aside, write_atomically
 from shared.fingerprint import fingerprint
 from shared.values import ValueRefused, canonical_json, cast, describe
 
 EXECUTION_ARGUMENTS = {"device"}
+DATASET_ARGUMENT = "dataset"  # names a data set; the key holds its identity
+
+TRACKED_RUNS = {"record", "paper"}
 
 MEASUREMENTS: dict[str, "Measurement"] = {}
 
@@ -101,6 +107,8 @@ class Measurement:
             for name, value in resolved.items()
             if name not in EXECUTION_ARGUMENTS and value != self._default(name)
         }
+        if DATASET_ARGUMENT in resolved:
+            telling[DATASET_ARGUMENT] = data.identity(resolved[DATASET_ARGUMENT])
         text = canonical_json({"name": self.name, "version": self.version, "arguments": telling})
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -109,16 +117,29 @@ class Measurement:
         return default if default is inspect.Parameter.empty else cast(default, self.annotations[name])
 
     def path(self, **arguments: Any) -> Path:
-        """The file that holds, or would hold, the result for these arguments."""
-        return paths.MEASUREMENTS / self.name / f"{self.key(**arguments)}.safetensors"
+        """The file that the result for these arguments is written to in this run."""
+        tracked = os.environ.get("BOOK_RUN") in TRACKED_RUNS
+        return (paths.MEASUREMENTS if tracked else paths.LOCAL_MEASUREMENTS) / self._file(**arguments)
+
+    def _file(self, **arguments: Any) -> Path:
+        return Path(self.name) / f"{self.key(**arguments)}.safetensors"
 
     def lookup(self, **arguments: Any) -> Record | None:
         """The stored record, or None; a file that cannot be used is set aside with a warning."""
-        path = self.path(**arguments)
+        file = self._file(**arguments)
+        candidates = (self._read(folder / file) for folder in (paths.MEASUREMENTS, paths.LOCAL_MEASUREMENTS))
+        fresh_since = os.environ.get("BOOK_FRESH", "")
+        for record in candidates:
+            if record and record.provenance["finished"] >= fresh_since:
+                used_records[record.path] = record
+                return record
+        return None
+
+    def _read(self, path: Path) -> Record | None:
         try:
             record = read_record(path)
             recorded = record.provenance["arguments"]
-            if record.provenance["measurement"] != self.name or self.path(**recorded) != path:
+            if record.provenance["measurement"] != self.name or self.key(**recorded) != path.stem:
                 raise DamagedRecord("it holds another measurement than its name says")
         except FileNotFoundError:
             return None
@@ -126,9 +147,6 @@ class Measurement:
             aside = set_aside(path)
             warnings.warn(f"{path.name} cannot be used ({error}); moved to {aside.name}", stacklevel=2)
             return None
-        if record.provenance["finished"] < os.environ.get("BOOK_FRESH", ""):
-            return None
-        used_records[path] = record
         return record
 
     def compute(self, **arguments: Any) -> Record:

@@ -1,11 +1,15 @@
 """One measurement over many configurations: what is stored is read, the rest is computed."""
 
 import contextlib
+import functools
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import joblib
+import numpy as np
 
 from shared.progress import progress
 from shared.store import Arrays, Measurement
@@ -32,11 +36,12 @@ def sweep(
     """
     found = [measurement.lookup(**configuration) for configuration in configurations]
     missing = [index for index, record in enumerate(found) if record is None]
-    jobs = min(jobs or int(os.environ.get("BOOK_JOBS", 0)) or _cores() // threads or 1, len(missing) or 1)
+    wanted = jobs or int(os.environ.get("BOOK_JOBS", 0)) or max(1, joblib.cpu_count() // threads)
+    jobs = min(wanted, max(1, len(missing)))
     with progress(measurement.name, len(configurations), len(configurations) - len(missing)) as advance:
         if jobs == 1:
             for index in missing:
-                with _execution(threads):
+                with execution(threads):
                     found[index] = measurement.record(**configurations[index])
                 advance()
         elif missing:
@@ -52,8 +57,9 @@ def sweep(
     ]
 
 
-def _cores() -> int:
-    return joblib.cpu_count()
+def stacked(results: Sequence[Arrays]) -> Arrays:
+    """Arrays of equal runs, each with the runs as a new first axis: [runs, ...]."""
+    return {name: np.stack([result[name] for result in results]) for name in results[0]}
 
 
 def _in_worker(name: str, configuration: dict[str, Any], threads: int) -> None:
@@ -61,13 +67,27 @@ def _in_worker(name: str, configuration: dict[str, Any], threads: int) -> None:
     from shared.measurements import load
     from shared.store import MEASUREMENTS
 
+    _end_with_parent()
     load()
-    with _execution(threads, mode="worker process"):
+    with execution(threads, mode="worker process"):
         MEASUREMENTS[name].record(**configuration)
 
 
+@functools.cache
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is gone, even if it was killed."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextlib.contextmanager
-def _execution(threads: int, mode: str | None = None) -> Iterator[None]:
+def execution(threads: int, mode: str | None = None) -> Iterator[None]:
     """Run the block with a number of torch threads; say in its records how it ran."""
     import torch
 

@@ -1,7 +1,8 @@
 """One small training loop; a frozen recipe says everything that determines its result."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,30 +77,46 @@ def train(
     Raises:
         Diverged: the loss is not finite; training stops there.
     """
-    loss_function = LOSSES[recipe.loss]
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.learning_rate, fused=True)
     seen: list[Observations] = []
     start = _restore(checkpoint, model, optimizer, seen) if checkpoint else 0
-    saved = time.monotonic()
     model.train()
-    for step in range(start, recipe.steps + 1):
-        output = model(x)
-        loss = loss_function(output, y)
-        if not torch.isfinite(loss):
-            raise Diverged(f"the training loss is {loss.item()} at iteration {step}; training stopped there")
-        if at(step):
-            row = observe(step, model, output.detach())
-            seen.append({"iteration": torch.tensor(step)} | {k: v.detach().cpu() for k, v in row.items()})
-        if step == recipe.steps:
-            break
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        if checkpoint and time.monotonic() - saved > SECONDS_BETWEEN_STATES:
-            checkpoint.save_state(*_state(step + 1, model, optimizer, seen))
-            saved = time.monotonic()
+    with _flushed_denormals():
+        saved = time.monotonic()
+        for step in range(start, recipe.steps + 1):
+            output = model(x)
+            loss = LOSSES[recipe.loss](output, y)
+            if not torch.isfinite(loss):
+                raise Diverged(
+                    f"the training loss is {loss.item()} at iteration {step}; training stopped there"
+                )
+            if at(step):
+                row = observe(step, model, output.detach())
+                seen.append({"iteration": torch.tensor(step)} | {k: v.detach().cpu() for k, v in row.items()})
+            if step == recipe.steps:
+                break
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            if checkpoint and time.monotonic() - saved > SECONDS_BETWEEN_STATES:
+                checkpoint.save_state(*_state(step + 1, model, optimizer, seen))
+                saved = time.monotonic()
     optimizer.zero_grad(set_to_none=True)
     return _stacked(seen)
+
+
+@contextlib.contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """Take numbers below the normal range for zero on the CPU.
+
+    The moments of Adam decay into that range wherever a unit is dead, and arithmetic on them is
+    several times slower; a step that they could cause is far below the spacing of the weights.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _stacked(seen: list[Observations]) -> Observations:

@@ -127,6 +127,12 @@ def learning_order(
     }
 
 
+def normalised_amplitudes(results: Arrays) -> np.ndarray:
+    """Amplitude of each frequency over that of the target, [..., T, K], from :func:`learning_order`."""
+    reached, wanted = results["coefficients"], results["target_coefficients"][..., None, :, :]
+    return np.hypot(reached[..., 0], reached[..., 1]) / np.hypot(wanted[..., 0], wanted[..., 1])
+
+
 def _parts(values: Tensor) -> np.ndarray:
     """Complex [...] to float32 [..., 2]."""
     return torch.view_as_real(values).float().cpu().numpy()

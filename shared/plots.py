@@ -1,0 +1,80 @@
+"""One style for every figure of the book."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+
+from shared.statistics import Estimate
+
+MAP_COLOURS = "mako"  # perceptually uniform, and readable without colour
+
+
+def use_style() -> None:
+    """Set the book's style for all figures that follow.
+
+    Figures have a light ground of their own, so that they read the same on a dark page.
+    """
+    sns.set_theme(context="notebook", style="ticks", palette="colorblind")
+    mpl.rcParams |= {
+        "figure.facecolor": "white",
+        "savefig.facecolor": "white",
+        "figure.dpi": 110,
+        "figure.constrained_layout.use": True,
+        "axes.titlesize": "medium",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+    }
+
+
+def heat_map(
+    axes: Axes,
+    values: np.ndarray,
+    *,
+    columns: Sequence[float],
+    rows: np.ndarray,
+    low: float = 0.0,
+    high: float = 1.0,
+) -> QuadMesh:
+    """Draw ``values`` [R, C] with rows upwards at the places ``rows`` [R] and one cell a column.
+
+    Values outside [low, high] take the colour of the nearer end; the record keeps them.
+    """
+    mesh = axes.pcolormesh(
+        np.arange(len(columns)), rows, values, vmin=low, vmax=high, cmap=MAP_COLOURS, shading="nearest",
+        rasterized=True,
+    )  # fmt: skip
+    axes.set_xticks(np.arange(len(columns)), [f"{column:g}" for column in columns])
+    return mesh
+
+
+def curve_with_band(axes: Axes, x: np.ndarray, curves: np.ndarray, **style: Any) -> None:
+    """Draw the mean of ``curves`` [seeds, T] over ``x`` [T], and a band of one standard deviation."""
+    mean, spread = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
+    (line,) = axes.plot(x, mean, **style)
+    axes.fill_between(x, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, linewidth=0)
+
+
+def estimates(axes: Axes, x: Sequence[float], estimate: Estimate, **style: Any) -> None:
+    """Draw values [K] over ``x`` [K] with their intervals; a value that is not finite is left out."""
+    ends = np.stack([estimate.value, estimate.low, estimate.high]).astype(float)
+    ends[~np.isfinite(ends)] = np.nan
+    value, low, high = ends
+    axes.errorbar(x, value, [value - low, high - value], capsize=3, **style)
+
+
+def thousands(axes: Axes, which: str = "y") -> None:
+    """Label an axis of iterations in thousands."""
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
+
+
+def new_figure(rows: int = 1, columns: int = 1, *, height: float = 3.4, **options: Any) -> Any:
+    """A figure as wide as a page of the book; returns what ``plt.subplots`` returns."""
+    return plt.subplots(rows, columns, figsize=(9.5, height), **options)

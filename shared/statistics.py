@@ -1,0 +1,90 @@
+"""Statistics over seeds: estimates with intervals, and summaries of learning curves."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+RESAMPLES = 2_000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic [K] (or a scalar) with the ends of its 95 % interval, of the same shape."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    samples: int
+
+    def __str__(self) -> str:
+        return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
+
+
+def over_seeds(statistic: Callable[..., Any], *samples: np.ndarray, seed: int = 0) -> Estimate:
+    """A statistic of all seeds, with a percentile-bootstrap interval over them.
+
+    Args:
+        statistic: of arrays shaped like ``samples``; returns a scalar or [K].
+        samples: arrays [seeds, ...]; the same seeds are drawn, with replacement, from all of them.
+        seed: of the draws.
+
+    Returns:
+        The estimate; with fewer than two seeds its interval is unbounded.
+
+    Raises:
+        ValueError: the arrays differ in their number of seeds, or the statistic is NaN.
+    """
+    counts = {len(array) for array in samples}
+    if len(counts) != 1:
+        raise ValueError(f"arrays of {sorted(counts)} seeds: they must have the same number")
+    (count,) = counts
+    value = np.asarray(statistic(*samples), dtype=float)
+    if np.isnan(value).any():
+        raise ValueError("the statistic is NaN")
+    if count < 2:
+        return Estimate(value, np.full_like(value, -np.inf), np.full_like(value, np.inf), count)
+    draws = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    replicates = np.stack([np.asarray(statistic(*(s[draw] for s in samples)), float) for draw in draws])
+    tail = (1 - CONFIDENCE) / 2
+    # An observed quantile, not an interpolated one: a statistic may be infinite.
+    low, high = np.nanquantile(replicates, [tail, 1 - tail], axis=0, method="inverted_cdf")
+    return Estimate(value, low, high, count)
+
+
+def number(value: Any) -> str:
+    """A number, or several, as the pages write it: three digits, no exponent where it can be helped."""
+    texts = []
+    for entry in np.ravel(np.asarray(value, dtype=float)):
+        text = f"{entry:.3g}"
+        texts.append(f"{entry:,.0f}".replace(",", "\u202f") if "e+" in text or abs(entry) >= 1000 else text)
+    return ", ".join(texts)
+
+
+def first_passage(iteration: np.ndarray, curves: np.ndarray, level: float = 0.5) -> np.ndarray:
+    """The first recorded iteration at which each curve reaches a level.
+
+    Args:
+        iteration: [T], increasing.
+        curves: [T, K].
+        level: to be reached.
+
+    Returns:
+        [K] float, infinite where a curve never does.
+    """
+    reached = curves >= level
+    return np.where(reached.any(axis=0), iteration[reached.argmax(axis=0)], np.inf)
+
+
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's correlation of x [K] and y [K]; infinite entries rank last, ties share a rank.
+
+    Zero where one of them is constant: a constant has no order to agree with.
+    """
+    x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    return float(np.corrcoef(x, y)[0, 1])
