@@ -12,7 +12,7 @@ import yaml
 from shared import paths
 from shared.statistics import Estimate, number
 
-VERDICT_MIME = "application/vnd.relu-book.verdict+json"
+VERDICT_KEY = "relu_book_verdict"  # in the metadata of an output
 SIZE_TOLERANCE = 0.10  # of the published value
 
 REPRODUCED, PARTLY, NOT_REPRODUCED, NOT_TESTED = (
@@ -81,8 +81,8 @@ class Verdict:
     parts: dict[str, dict[str, Any]]
     samples: int
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {"text/html": claim_box(self), "text/plain": self.summary, VERDICT_MIME: self.as_json()}
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
+        return {"text/html": claim_box(self), "text/plain": self.summary}, {VERDICT_KEY: self.as_json()}
 
     @property
     def summary(self) -> str:
@@ -186,23 +186,29 @@ def _how_known(entry: dict[str, Any]) -> str:
 
 
 def _rows(entry: dict[str, Any], verdict: Verdict) -> list[str]:
+    """Rows of a box: one for each value; values with labels stand below a row that says what they are."""
     rows = []
     for name, part in verdict.parts.items():
         criterion = entry[name]
+        quantity = f"{criterion['statistic']}, {criterion['unit']}" if "statistic" in criterion else name
+        if "labels" in criterion:
+            rows.append(f'<tr><td colspan="5">{html.escape(quantity)}:</td></tr>')
         for index, value in enumerate(part["value"]):
-            label = str(criterion.get("labels", [""] * len(part["value"]))[index])
-            quantity = f"{criterion['statistic']}, {criterion['unit']}" if index == 0 else ""
             cells = [
-                f"{quantity}{': ' if quantity and label else ''}{label}",
+                str(criterion["labels"][index]) if "labels" in criterion else quantity,
                 _published(name, criterion, index),
                 number(float(value)),
-                f"{number(float(part['low'][index]))} to {number(float(part['high'][index]))}"
-                if "low" in part
-                else "",
+                _interval(part, index),
                 "yes" if part["holds"][index] else "no",
             ]
             rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
     return rows
+
+
+def _interval(part: dict[str, Any], index: int) -> str:
+    if "low" not in part:
+        return ""
+    return f"{number(float(part['low'][index]))} to {number(float(part['high'][index]))}"
 
 
 def _published(part: str, criterion: dict[str, Any], index: int) -> str:

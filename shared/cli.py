@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +15,8 @@ from shared import catalogue
 from shared.errors import FailedRun, WrongRequest
 from shared.figures import find
 
+USAGE_ERROR = typer.BadParameter.__base__  # of every wrong option; typer has no name of its own for it
+INTERRUPTED = 130  # what typer makes of Ctrl-C, and what a shell expects
 PLAIN_WIDTH = 200  # of tables that go to a file or a pipe
 
 app = typer.Typer(
@@ -150,15 +151,16 @@ def main() -> None:
     from shared.data import DataUnavailable
 
     try:
-        sys.exit(app(standalone_mode=False))
-    except click.UsageError as error:
+        status = app(standalone_mode=False)
+    except USAGE_ERROR as error:
         _end(error.format_message(), 2)
     except WrongRequest as error:
         _end(str(error), 2)
     except (FailedRun, DataUnavailable) as error:
         _end(str(error), 1)
-    except (KeyboardInterrupt, click.Abort):
-        _end("stopped; finished records are kept, and the same command continues from them", 130)
+    if status == INTERRUPTED:
+        _end("stopped; finished records are kept, and the same command continues from them", INTERRUPTED)
+    sys.exit(status)
 
 
 def _end(message: str, status: int) -> None:

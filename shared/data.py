@@ -254,7 +254,7 @@ def _pixels(path: str) -> np.ndarray:
 
 def _read(target: Path) -> Splits:
     try:
-        with np.load(target, allow_pickle=False) as stored:
+        with target.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             splits = {key: stored[key] for key in KEYS}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataUnavailable(

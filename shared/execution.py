@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from shared import paths
-from shared.claims import VERDICT_MIME
+from shared.claims import VERDICT_KEY
 from shared.errors import FailedRun
 from shared.figures import Figure
 from shared.files import write_atomically
 from shared.provenance import package_versions
-from shared.report import RECORDS_MIME
+from shared.report import RECORDS_KEY
 from shared.values import canonical_json
 
 KERNEL_COMMAND = [
@@ -29,6 +29,8 @@ KERNEL_COMMAND = [
     "{connection_file}",
     "--log-level=ERROR",
 ]
+# Cells that papermill adds to the source's own, which are the ones a message counts.
+ADDED_TAGS = {"papermill-error-cell-tag", "injected-parameters"}
 METADATA_KEY = "relu_book"
 
 
@@ -96,8 +98,9 @@ def execute(request: Request, progress_file: Path | None = None) -> Executed:
         return current
     import papermill  # a second of imports that a refusal must not wait for
 
-    # papermill guesses at parameter cells and warns of what it cannot read; ours are checked already.
-    logging.getLogger("papermill").setLevel(logging.ERROR)
+    # What these would say of a failed or interrupted run is said better below.
+    for name in ("papermill", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
     request.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="relu-book-") as scratch:
@@ -156,14 +159,15 @@ def _refuse_unfinished(request: Request, notebook: dict[str, Any], error: BaseEx
     papermill takes ``sys.exit()`` for success and may miss a kernel that ends quietly, so the
     executed copy itself is asked.
     """
-    cells = [(i, c) for i, c in enumerate(notebook["cells"], start=1) if c["cell_type"] == "code"]
+    source = [c for c in notebook["cells"] if not ADDED_TAGS & set(c["metadata"].get("tags", []))]
+    cells = [(index, cell) for index, cell in enumerate(source, start=1) if cell["cell_type"] == "code"]
     for index, cell in cells:
         outputs = [output for output in cell["outputs"] if output["output_type"] == "error"]
         if outputs:
             what = f"{outputs[0]['ename']}: {outputs[0]['evalue']}".strip().rstrip(":")
             raise _failure(request, notebook, index, cell, what)
-        finished = cell["metadata"].get("papermill", {}).get("status") == "completed"
-        if "".join(cell["source"]).strip() and (not finished or cell["execution_count"] is None):
+        replied = "shell.execute_reply" in cell["metadata"].get("execution", {})
+        if "".join(cell["source"]).strip() and not replied:
             reason = f"{type(error).__name__}" if error else "the notebook ended early"
             raise _failure(
                 request, notebook, index, cell, f"the kernel ended before this cell did ({reason})"
@@ -189,7 +193,7 @@ def _publish(request: Request, notebook: dict[str, Any]) -> Executed:
     for cell in notebook["cells"]:
         cell["metadata"].pop("papermill", None)  # times: two equal runs leave equal copies
         cell["metadata"].pop("execution", None)
-    records = [name for data in _outputs(notebook, RECORDS_MIME) for name in data["records"]]
+    records = [name for names in _outputs(notebook, RECORDS_KEY) for name in names]
     notebook["metadata"] = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
@@ -200,7 +204,7 @@ def _publish(request: Request, notebook: dict[str, Any]) -> Executed:
         },
     }
     write_atomically(request.output, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
-    return Executed(request.output, list(_outputs(notebook, VERDICT_MIME)), records, was_current=False)
+    return Executed(request.output, list(_outputs(notebook, VERDICT_KEY)), records, was_current=False)
 
 
 def _current(request: Request) -> Executed | None:
@@ -215,15 +219,16 @@ def _current(request: Request) -> Executed | None:
         return None
     if changed:
         return None
-    verdicts = list(_outputs(notebook, VERDICT_MIME))
+    verdicts = list(_outputs(notebook, VERDICT_KEY))
     return Executed(request.output, verdicts, list(facts["records"]), was_current=True)
 
 
-def _outputs(notebook: dict[str, Any], mime: str) -> Iterator[dict[str, Any]]:
+def _outputs(notebook: dict[str, Any], key: str) -> Iterator[Any]:
+    """What the outputs of a notebook hold under a key of their metadata."""
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
-            if mime in output.get("data", {}):
-                yield output["data"][mime]
+            if key in output.get("metadata", {}):
+                yield output["metadata"][key]
 
 
 def _file_digest(path: Path) -> str:

@@ -89,13 +89,22 @@ def fingerprint(names: Iterable[str], package: Path = paths.PACKAGE) -> str:
     Raises:
         UnknownSource: a name has no definition.
     """
-    parts: dict[str, str] = {}
+    parts = {name: _serialised(tree) for name, tree in _closure(names, package).items()}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def covered(names: Iterable[str], package: Path = paths.PACKAGE) -> set[str]:
+    """The dotted names of everything that :func:`fingerprint` of ``names`` hashes."""
+    return {name.replace(":", ".") for name in _closure(names, package)}
+
+
+def _closure(names: Iterable[str], package: Path) -> dict[str, ast.AST]:
+    found: dict[str, ast.AST] = {}
     for name in names:
         module, node = definition(name, package)
-        parts[name] = _serialised(node)
-        for helper, tree in _helpers(module, node, package):
-            parts[helper] = _serialised(tree)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        found[name] = node
+        found |= dict(_helpers(module, node, package))
+    return found
 
 
 def _helpers(module: Module, node: ast.AST, package: Path) -> Iterator[tuple[str, ast.AST]]:
@@ -133,6 +142,9 @@ def _serialised(node: object) -> str:
         fields = {name: value for name, value in ast.iter_fields(node) if name not in IGNORED_FIELDS}
         if isinstance(node, DEFINITIONS) and ast.get_docstring(node, clean=False) is not None:
             fields["body"] = node.body[1:]
+        if isinstance(node, ast.JoinedStr):  # early versions of 3.12 put empty strings into f-strings
+            empty = (isinstance(value, ast.Constant) and value.value == "" for value in node.values)
+            fields["values"] = [v for v, drop in zip(node.values, empty, strict=True) if not drop]
         inner = " ".join(f"{k}={_serialised(v)}" for k, v in sorted(fields.items()) if v not in (None, []))
         return f"({type(node).__name__} {inner})"
     if isinstance(node, list):

@@ -14,6 +14,7 @@ from shared.files import locked, write_atomically
 from shared.report import counted
 
 HTML = paths.BUILD / "html"
+JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 STAMP = paths.BUILD / "inputs"
 LINES_OF_A_FAILED_BUILD = 12
 
@@ -59,7 +60,7 @@ def _sphinx(strict: bool) -> Path:
     """Build into a folder beside the built book, and return it."""
     staging = paths.BUILD / "staging"
     shutil.rmtree(staging, ignore_errors=True)
-    command = [sys.executable, "-m", "jupyter_book", "build", str(paths.BOOK), "--path-output", str(staging)]
+    command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(paths.BOOK), "--path-output", str(staging)]
     command += ["-W", "-n", "--keep-going"] if strict else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = staging / "_build" / "html"

@@ -55,10 +55,13 @@ def heat_map(
 
 
 def curve_with_band(axes: Axes, x: np.ndarray, curves: np.ndarray, **style: Any) -> None:
-    """Draw the mean of ``curves`` [seeds, T] over ``x`` [T], and a band of one standard deviation."""
-    mean, spread = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
-    (line,) = axes.plot(x, mean, **style)
-    axes.fill_between(x, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, linewidth=0)
+    """Draw the median of ``curves`` [seeds, T] over ``x`` [T], and a band between the quartiles.
+
+    Both are untouched by single spikes, and positive where the curves are, as a log axis needs.
+    """
+    low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
+    (line,) = axes.plot(x, middle, **style)
+    axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
 def estimates(axes: Axes, x: Sequence[float], estimate: Estimate, **style: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from shared import paths
 from shared.store import Record, used_records
 
-RECORDS_MIME = "application/vnd.relu-book.records+json"
+RECORDS_KEY = "relu_book_records"  # in the metadata of an output
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Provenance:
 
     records: tuple[Record, ...]
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         text = describe(self.records)
         names = [record.path.relative_to(paths.DATA_CACHE).as_posix() for record in self.records]
-        return {"text/markdown": text, "text/plain": text, RECORDS_MIME: {"records": names}}
+        return {"text/markdown": text, "text/plain": text}, {RECORDS_KEY: names}
 
 
 def provenance_line() -> Provenance:

@@ -19,6 +19,7 @@ from shared.figures import RECORD, Figure, all_figures, find
 from shared.parameters import parse_assignments, resolve
 from shared.progress import bar
 from shared.report import duration
+from shared.store import EXECUTION_ARGUMENTS
 from shared.values import canonical_json
 
 CHANGED = "changed parameters"
@@ -48,12 +49,17 @@ def plan(
     for figure in figures:
         if preset not in figure.presets:
             raise WrongRequest(f"{figure.name} has no preset {preset!r}; {nearest(preset, figure.presets)}")
-        overrides = parse_assignments(figure.parameter_cell, assignments)
-        values = resolve(figure.parameter_cell, figure.presets[preset], overrides)
-        label = CHANGED if overrides else preset
+        cell, settings = figure.parameter_cell, figure.presets[preset]
+        values = resolve(cell, settings, parse_assignments(cell, assignments))
+        label = preset if _telling(values) == _telling(resolve(cell, settings)) else CHANGED
         target = _checked_output(output) if output else _default_output(figure, label, values)
         planned.append(Request(figure, values, label, target, fresh, jobs))
     return planned
+
+
+def _telling(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that say what is computed; the others say on what."""
+    return {name: value for name, value in values.items() if name not in EXECUTION_ARGUMENTS}
 
 
 def _default_output(figure: Figure, label: str, values: dict[str, Any]) -> Path:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
@@ -84,6 +83,8 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
 
     Zero where one of them is constant: a constant has no order to agree with.
     """
+    import scipy.stats  # seconds of imports that a listing of the figures must not wait for
+
     x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return 0.0

@@ -12,7 +12,7 @@ from shared import provenance, results
 from shared.figures import Figure, all_figures
 from shared.measurements import load
 from shared.report import counted
-from shared.store import MEASUREMENTS, DamagedRecord, Record, read_record, write_record
+from shared.store import MEASUREMENTS, Arrays, DamagedRecord, Record, read_record, write_record
 from shared.sweep import execution
 
 ROUNDING = 1e-5  # relative, of a closed form stored as float32
@@ -51,8 +51,11 @@ def verify(record: Record) -> Comparison:
     measurement = MEASUREMENTS[record.provenance["measurement"]]
     arguments = record.provenance["arguments"]
     again = {name: np.asarray(array) for name, array in measurement.function(**arguments).items()}
-    tolerances = _tolerances(record, measurement.kind)
-    ratios = {name: _ratio(record.arrays[name], again.get(name), tolerances[name]) for name in record.arrays}
+    tolerances = _tolerances(record, again, measurement.kind)
+    ratios = {
+        name: _ratio(array, again.get(name), tolerances.get(name, 0.0))
+        for name, array in record.arrays.items()
+    }
     worst = max(ratios, key=lambda name: ratios[name])
     comparison = Comparison(record, ratios[worst], worst)
     if comparison.holds:
@@ -63,14 +66,15 @@ def verify(record: Record) -> Comparison:
     return comparison
 
 
-def _tolerances(record: Record, kind: str) -> dict[str, float]:
-    rounding = {name: ROUNDING * _root_mean_square(array) for name, array in record.arrays.items()}
+def _tolerances(record: Record, again: Arrays, kind: str) -> dict[str, float]:
+    """The allowed root mean square difference of each array; the record itself has no say in it."""
+    rounding = {name: ROUNDING * _root_mean_square(array) for name, array in again.items()}
     if kind != "trained":
         return rounding
     siblings = [sibling.arrays for sibling in _other_seeds(record)]
     return {
-        name: max(rounding[name], _expected_difference([record.arrays[name], *(s[name] for s in siblings)]))
-        for name in record.arrays
+        name: max(rounding[name], _expected_difference([array, *(other.get(name) for other in siblings)]))
+        for name, array in again.items()
     }
 
 
@@ -87,8 +91,9 @@ def _other_seeds(record: Record) -> Iterable[Record]:
             yield other
 
 
-def _expected_difference(seeds: list[np.ndarray]) -> float:
+def _expected_difference(seeds: list[np.ndarray | None]) -> float:
     """Root mean square difference of two independent seeds: the square root of twice the variance."""
+    seeds = [array for array in seeds if array is not None and array.shape == seeds[0].shape]
     if len(seeds) < 2:
         return 0.0
     return float(np.sqrt(2 * np.nanmean(np.var(np.stack(seeds).astype(float), axis=0, ddof=1))))

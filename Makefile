@@ -1,0 +1,34 @@
+# make book: environment, every figure, the book. make test: all tests. Both do only what is missing.
+
+PYTHON ?= python3
+ENVIRONMENT := .venv
+RUN := $(ENVIRONMENT)/bin/python
+INSTALLED := $(ENVIRONMENT)/installed
+
+.PHONY: book test lock signatures
+
+book: $(INSTALLED)
+	@$(RUN) -m shared.cli run --all
+	@$(RUN) -m shared.cli build --strict
+
+test: book
+	@$(RUN) -m ruff check
+	@$(RUN) -m ruff format --check
+	@$(RUN) -m pytest
+
+# The exact versions of everything; needs uv (pip install uv).
+lock:
+	uv pip compile pyproject.toml --group dev --extra dask --universal --python-version 3.11 \
+	  --no-header --no-annotate --upgrade --output-file requirements.lock
+
+# After a measurement's arguments or defaults have changed, and its version with them.
+signatures: $(INSTALLED)
+	@$(RUN) -m shared.signatures
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3.12')"
+	@echo "Installing the environment into $(ENVIRONMENT)"
+	@$(PYTHON) -m venv $(ENVIRONMENT)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(INSTALLED)

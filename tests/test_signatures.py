@@ -1,0 +1,94 @@
+"""What the store relies on: versions that follow arguments, and declared sources that are complete."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared import paths, signatures
+from shared.fingerprint import covered
+from shared.measurements import load
+from shared.store import MEASUREMENTS
+
+# Modules that carry a result from where it is computed to where it is read, and cannot change it.
+CARRIERS = {
+    "checkpoints", "data", "devices", "files", "fingerprint", "paths", "progress", "provenance", "store",
+    "sweep", "values",
+}  # fmt: skip
+SMALL = {
+    "spectral.learning_order": {
+        "frequencies": [1, 2],
+        "amplitudes": [1.0, 0.5],
+        "points": 16,
+        "width": 8,
+        "layers": 4,
+        "steps": 20,
+        "every": 10,
+    },
+}
+load()
+
+
+def test_the_tracked_list_is_that_of_the_code():
+    changed = signatures.unversioned_changes(signatures.tracked(), signatures.current())
+    assert not changed, f"raise the version of {changed}"
+    assert signatures.tracked() == signatures.current(), "`make signatures` writes the list"
+
+
+OLD = {"m": {"version": 1, "arguments": {"a": "int", "b": "float"}, "defaults": {"b": 1.0}}}
+
+
+@pytest.mark.parametrize(
+    ("new", "refused"),
+    [
+        ({"version": 1, "arguments": {"a": "int", "b": "float"}, "defaults": {"b": 1.0}}, False),
+        ({"version": 1, "arguments": {"a": "int", "b": "float"}, "defaults": {"b": 2.0}}, True),
+        ({"version": 2, "arguments": {"a": "int", "b": "float"}, "defaults": {"b": 2.0}}, False),
+        ({"version": 1, "arguments": {"a": "float", "b": "float"}, "defaults": {"b": 1.0}}, True),
+        ({"version": 1, "arguments": {"b": "float"}, "defaults": {"b": 1.0}}, True),
+        (
+            {"version": 1, "arguments": OLD["m"]["arguments"] | {"c": "int"}, "defaults": {"b": 1.0, "c": 3}},
+            False,
+        ),
+        ({"version": 1, "arguments": OLD["m"]["arguments"] | {"c": "int"}, "defaults": {"b": 1.0}}, True),
+    ],
+)
+def test_a_change_of_arguments_or_defaults_needs_a_version(new, refused):
+    assert bool(signatures.unversioned_changes(OLD, {"m": new})) is refused
+
+
+def called_in_package(function) -> set[str]:
+    """Dotted names, below the package, of every function that a call of ``function`` enters."""
+    entered = set()
+
+    def note(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(paths.PACKAGE):
+            module = ".".join(path.relative_to(paths.PACKAGE).with_suffix("").parts)
+            entered.add((module.removesuffix(".__init__"), frame.f_code.co_qualname.split(".<locals>")[0]))
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return {f"{module}.{name}" for module, name in entered if module.split(".")[0] not in CARRIERS}
+
+
+@pytest.mark.parametrize("name", sorted(MEASUREMENTS))
+def test_a_measurement_declares_everything_it_calls(own_store, name):
+    measurement = MEASUREMENTS[name]
+    assert name in SMALL, "give it small arguments above"
+    declared = covered(measurement.uses)
+    entered = called_in_package(lambda: measurement.function(**SMALL[name]))
+    methods_of_classes = {call for call in entered if call.rpartition(".")[0] in declared}
+    assert entered, "nothing was traced"
+    assert measurement.uses[0] in entered
+    assert entered - methods_of_classes - declared == set()
+
+
+def test_the_trace_finds_an_undeclared_call(own_store, monkeypatch):
+    measurement = MEASUREMENTS["spectral.learning_order"]
+    entered = called_in_package(lambda: measurement.function(**SMALL[measurement.name]))
+    fewer = [use for use in measurement.uses if use != "synthetic.waves"]
+    assert "synthetic.waves" in entered - covered(fewer)

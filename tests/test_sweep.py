@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+
+from shared.measurements.spectral import learning_order
+from shared.progress import progress
+from shared.sweep import execution, stacked, sweep
+
+SETTINGS = {
+    "frequencies": [1, 2],
+    "amplitudes": [1.0, 0.5],
+    "points": 16,
+    "width": 8,
+    "layers": 4,
+    "steps": 30,
+    "every": 10,
+}
+RUNS = [SETTINGS | {"seed": seed} for seed in range(2)]
+
+
+@pytest.fixture
+def alone(own_store, monkeypatch):
+    """Workers are processes of their own and see the real paths, so these sweeps stay in this one."""
+    monkeypatch.setenv("BOOK_JOBS", "1")
+    return own_store
+
+
+def test_results_come_in_order_and_are_stored_one_by_one(alone):
+    learning_order(**RUNS[1])
+    found = sweep(learning_order, RUNS)
+    for run, arrays in zip(RUNS, found, strict=True):
+        record = learning_order.lookup(**run)
+        np.testing.assert_array_equal(arrays["coefficients"], record.arrays["coefficients"])
+    assert stacked(found)["loss"].shape == (2, 4)
+
+
+def test_an_interrupted_sweep_keeps_what_is_finished(alone, monkeypatch):
+    function = learning_order.function
+
+    def stops(*, seed, **arguments):
+        if seed == 1:
+            raise KeyboardInterrupt
+        return function(seed=seed, **arguments)
+
+    monkeypatch.setattr(learning_order, "function", stops)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(learning_order, RUNS)
+    assert learning_order.lookup(**RUNS[0]) is not None
+    assert learning_order.lookup(**RUNS[1]) is None
+
+
+def test_threads_are_set_inside_and_restored(alone):
+    before = torch.get_num_threads()
+    with execution(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+
+
+def test_float64_and_float32_agree_at_the_start_of_training(alone):
+    """The two precisions are two measurements of one thing before their trajectories part."""
+    single, double = (
+        learning_order(**SETTINGS, precision=precision)["coefficients"]
+        for precision in ("float32", "float64")
+    )
+    np.testing.assert_allclose(single, double, atol=2e-5)
+
+
+def test_progress_outside_a_terminal_is_plain_lines(capsys, monkeypatch):
+    monkeypatch.delenv("BOOK_PROGRESS", raising=False)
+    with progress("work", 3, 1) as advance:
+        advance()
+        advance()
+    assert capsys.readouterr().err == "work: 2 of 3\nwork: 3 of 3\n"
+
+
+def test_progress_of_a_notebook_goes_to_its_file_alone(capsys, tmp_path, monkeypatch):
+    file = tmp_path / "progress"
+    monkeypatch.setenv("BOOK_PROGRESS", str(file))
+    with progress("work", 2) as advance:
+        advance()
+    assert [line.split('"done": ')[1][0] for line in file.read_text().splitlines()] == ["0", "1"]
+    assert capsys.readouterr() == ("", "")
