@@ -190,7 +190,7 @@ def _download(name: str, reader: str, target: Path) -> Splits:
                 splits[f"x_{part}"] = pixels.transpose(0, 2, 3, 1) if reader == "SVHN" else pixels
                 splits[f"y_{part}"] = np.asarray(found.labels if reader == "SVHN" else found.targets)
         except (OSError, RuntimeError) as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
             raise DataUnavailable(
                 f"{name} is not on this machine and cannot be downloaded ({reason}); put it at {target},\n"
                 "as arrays x_train, y_train, x_test, y_test, or go on without it with --preset smoke"
