@@ -17,7 +17,7 @@ from shared.claims import VERDICT_KEY
 from shared.errors import FailedRun
 from shared.figures import Figure
 from shared.files import write_atomically
-from shared.provenance import package_versions
+from shared.provenance import now, package_versions
 from shared.report import RECORDS_KEY
 from shared.values import canonical_json
 
@@ -31,6 +31,7 @@ KERNEL_COMMAND = [
 ]
 # Cells that papermill adds to the source's own, which are the ones a message counts.
 ADDED_TAGS = {"papermill-error-cell-tag", "injected-parameters"}
+LINES_OF_AN_ERROR = 2
 METADATA_KEY = "relu_book"
 
 
@@ -102,7 +103,7 @@ def execute(request: Request, progress_file: Path | None = None) -> Executed:
     for name in ("papermill", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
-    request.output.parent.mkdir(parents=True, exist_ok=True)
+    inputs = request.inputs_digest()  # before the run, lest a change during it pass for up to date
     with tempfile.TemporaryDirectory(prefix="relu-book-") as scratch:
         partial = Path(scratch) / "executed.ipynb"
         error: BaseException | None = None
@@ -120,7 +121,7 @@ def execute(request: Request, progress_file: Path | None = None) -> Executed:
             error = raised
         notebook = json.loads(partial.read_text(encoding="utf-8")) if partial.exists() else {"cells": []}
         _refuse_unfinished(request, notebook, error)
-        return _publish(request, notebook)
+        return _publish(request, notebook, inputs)
 
 
 @contextlib.contextmanager
@@ -130,8 +131,6 @@ def _kernel_environment(request: Request, scratch: Path, progress_file: Path | N
     spec.mkdir(parents=True)
     command = {"argv": [sys.executable, *KERNEL_COMMAND], "display_name": "Python 3", "language": "python"}
     (spec / "kernel.json").write_text(json.dumps(command), encoding="utf-8")
-    from shared.provenance import now
-
     changes = {
         "JUPYTER_PATH": str(spec.parents[1]),
         "IPYTHONDIR": str(scratch / "ipython"),
@@ -182,13 +181,14 @@ def _failure(
     kept = paths.RUNS / "failed" / f"{request.figure.name}.ipynb"
     write_atomically(kept, json.dumps(notebook))
     first_line = "".join(cell["source"]).strip().split("\n")[0]
+    what = "\n".join(what.splitlines()[:LINES_OF_AN_ERROR])
     return FailedRun(
         f"{request.figure.name}, cell {index} ({first_line}): {what}\n"
         f"The unfinished copy is {kept.relative_to(paths.ROOT)}"
     )
 
 
-def _publish(request: Request, notebook: dict[str, Any]) -> Executed:
+def _publish(request: Request, notebook: dict[str, Any], inputs: str) -> Executed:
     """Write the executed copy under its name, with what tells later whether it is up to date."""
     for cell in notebook["cells"]:
         cell["metadata"].pop("papermill", None)  # times: two equal runs leave equal copies
@@ -199,7 +199,7 @@ def _publish(request: Request, notebook: dict[str, Any]) -> Executed:
         "language_info": {"name": "python"},
         METADATA_KEY: {
             "run": request.label,
-            "inputs": request.inputs_digest(),
+            "inputs": inputs,
             "records": {name: _file_digest(paths.DATA_CACHE / name) for name in records},
         },
     }

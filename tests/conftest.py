@@ -13,6 +13,17 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from shared import paths, store
 
+# Arguments of the learning order that take a fraction of a second.
+SMALL_RUN = {
+    "frequencies": [1, 2],
+    "amplitudes": [1.0, 0.5],
+    "points": 16,
+    "width": 8,
+    "layers": 4,
+    "steps": 20,
+    "every": 10,
+}
+
 SAMPLE_MEASUREMENT = '''
 import pathlib
 import time

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import SMALL_RUN
 
 from shared import paths, signatures
 from shared.fingerprint import covered
@@ -15,17 +16,7 @@ CARRIERS = {
     "checkpoints", "data", "devices", "files", "fingerprint", "paths", "progress", "provenance", "store",
     "sweep", "values",
 }  # fmt: skip
-SMALL = {
-    "spectral.learning_order": {
-        "frequencies": [1, 2],
-        "amplitudes": [1.0, 0.5],
-        "points": 16,
-        "width": 8,
-        "layers": 4,
-        "steps": 20,
-        "every": 10,
-    },
-}
+SMALL = {"spectral.learning_order": SMALL_RUN}
 load()
 
 

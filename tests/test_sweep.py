@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from conftest import SMALL_RUN
 
 from shared import paths
 from shared.figures import find
@@ -17,16 +18,7 @@ from shared.progress import progress
 from shared.store import read_record
 from shared.sweep import execution, stacked, sweep
 
-SETTINGS = {
-    "frequencies": [1, 2],
-    "amplitudes": [1.0, 0.5],
-    "points": 16,
-    "width": 8,
-    "layers": 4,
-    "steps": 30,
-    "every": 10,
-}
-RUNS = [SETTINGS | {"seed": seed} for seed in range(2)]
+RUNS = [SMALL_RUN | {"seed": seed} for seed in range(2)]
 
 
 @pytest.fixture
@@ -42,7 +34,7 @@ def test_results_come_in_order_and_are_stored_one_by_one(alone):
     for run, arrays in zip(RUNS, found, strict=True):
         record = learning_order.lookup(**run)
         np.testing.assert_array_equal(arrays["coefficients"], record.arrays["coefficients"])
-    assert stacked(found)["loss"].shape == (2, 4)
+    assert stacked(found)["loss"].shape == (2, 3)
 
 
 def test_an_interrupted_sweep_keeps_what_is_finished(alone, monkeypatch):
@@ -70,7 +62,7 @@ def test_threads_are_set_inside_and_restored(alone):
 def test_float64_and_float32_agree_at_the_start_of_training(alone):
     """The two precisions are two measurements of one thing before their trajectories part."""
     single, double = (
-        learning_order(**SETTINGS, precision=precision)["coefficients"]
+        learning_order(**SMALL_RUN, precision=precision)["coefficients"]
         for precision in ("float32", "float64")
     )
     np.testing.assert_allclose(single, double, atol=2e-5)

@@ -2,25 +2,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+from conftest import SMALL_RUN
 
 from shared.measurements.spectral import learning_order
 from shared.store import read_record, write_record
 from shared.verification import verify
 
-SETTINGS = {
-    "frequencies": [1, 2],
-    "amplitudes": [1.0, 0.5],
-    "points": 16,
-    "width": 8,
-    "layers": 4,
-    "steps": 20,
-    "every": 10,
-}
-
 
 @pytest.fixture
 def records(own_store):
-    return [learning_order.record(**SETTINGS, seed=seed) for seed in range(3)]
+    return [learning_order.record(**SMALL_RUN, seed=seed) for seed in range(3)]
 
 
 def changed(record, name, by):
@@ -63,7 +54,7 @@ def test_what_does_not_depend_on_the_seed_has_to_agree_to_rounding(records):
 
 
 def test_a_single_seed_has_rounding_for_tolerance(own_store):
-    record = learning_order.record(**SETTINGS)
+    record = learning_order.record(**SMALL_RUN)
     assert verify(record).holds
     assert not verify(changed(record, "loss", 1e-3)).holds
 
