@@ -16,7 +16,10 @@ CARRIERS = {
     "checkpoints", "data", "devices", "files", "fingerprint", "paths", "progress", "provenance", "store",
     "sweep", "values",
 }  # fmt: skip
-SMALL = {"spectral.learning_order": SMALL_RUN}
+SMALL = {
+    "spectral.learning_order": SMALL_RUN,
+    "spectral.robustness": {k: v for k, v in SMALL_RUN.items() if k != "every"} | {"radii": 3, "draws": 2},
+}
 load()
 
 

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import numpy as np
@@ -115,3 +116,44 @@ def test_zero_weights_have_zero_norms():
 def test_a_network_without_linear_layers_is_refused():
     with pytest.raises(ValueError, match="ReLU has no linear layer"):
         spectrum.spectral_norms(nn.ReLU())
+
+
+def test_perturbed_amplitudes_are_those_of_networks_perturbed_one_at_a_time():
+    """Against the plain loop that writes the moved parameters into a copy."""
+    model = build("fully_connected", in_channels=1, classes=1, hidden=6, layers=3, seed=4)
+    x = (torch.arange(16) / 16)[:, None]
+    before = [p.clone() for p in model.parameters()]
+    found = spectrum.perturbed_amplitudes(model, x, [1, 3], [0.0, 0.5, 2.0], 5, seed=9, batch=2)
+    assert found.shape == (3, 5, 2)
+    for row, radius in enumerate([0.0, 0.5, 2.0]):
+        for draw in range(5):
+            moved = copy.deepcopy(model)
+            direction = spectrum.random_direction(model, 9, row, draw)
+            with torch.no_grad():
+                for name, parameter in moved.named_parameters():
+                    parameter += radius * direction[name]
+                expected = spectrum.amplitudes(moved(x)[:, 0], [1, 3])
+            torch.testing.assert_close(found[row, draw], expected, rtol=1e-5, atol=1e-7)
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+        assert parameter.grad is None
+    again = spectrum.perturbed_amplitudes(model, x, [1, 3], [0.0, 0.5, 2.0], 5, seed=9, batch=5)
+    torch.testing.assert_close(found, again, rtol=1e-5, atol=1e-7)
+
+
+def test_random_directions_are_uniform_on_the_sphere_and_depend_on_their_index_alone():
+    model = nn.Linear(2, 1, bias=True)
+    drawn = [spectrum.random_direction(model, 0, 0, i) for i in range(3000)]
+    vectors = torch.stack([torch.cat([d["weight"].flatten(), d["bias"]]) for d in drawn]).double()
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3000, dtype=torch.float64), rtol=1e-6, atol=0)
+    assert vectors.mean(dim=0).abs().max() < 0.05
+    torch.testing.assert_close(vectors.T @ vectors / 3000, torch.eye(3).double() / 3, rtol=0, atol=0.03)
+    again = spectrum.random_direction(model, 0, 0, 7)
+    assert torch.equal(again["weight"], drawn[7]["weight"])
+
+
+def test_perturbations_refuse_what_has_no_meaning():
+    model = nn.Linear(1, 1)
+    for radii, draws, batch in (([-1.0], 1, 1), ([1.0], 0, 1), ([1.0], 1, 0)):
+        with pytest.raises(ValueError, match="none below 0, 1 and 1 is allowed"):
+            spectrum.perturbed_amplitudes(model, torch.zeros(4, 1), [1], radii, draws, seed=0, batch=batch)

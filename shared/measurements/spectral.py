@@ -1,6 +1,6 @@
 """Measurements of the spectral-bias chapter."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -125,6 +125,94 @@ def learning_order(
         "snapshots": seen["output"][snapshots].float().numpy(),
         "target": target.values.float().numpy(),
     }
+
+
+@measurement(
+    version=1,
+    kind="trained",
+    uses=(
+        *learning_order.uses,
+        "probes.spectrum.amplitudes",
+        "probes.spectrum.perturbed_amplitudes",
+        "probes.spectrum.random_direction",
+    ),
+)
+def robustness(
+    *,
+    frequencies: list[int],
+    amplitudes: list[float],
+    points: int = 200,
+    width: int = 256,
+    layers: int = 6,
+    learning_rate: float = 3e-4,
+    steps: int = 60_000,
+    largest_radius: float = 5.001,
+    radii: int = 100,
+    draws: int = 100,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    """Perturb the parameters of a trained network and see which frequencies survive.
+
+    The network is the one that :func:`learning_order` trains with the same arguments; it is loaded
+    where it is still there. (The blog's second experiment; Rahaman et al. 2019, fig. 4.)
+
+    Args:
+        frequencies, amplitudes, points, width, layers, learning_rate, steps: as in :func:`learning_order`.
+        largest_radius: length of the longest perturbation, in the norm of the whole parameter vector.
+        radii: R lengths from 0 to the longest, equally spaced.
+        draws: directions for each length.
+        seed: of the trained network and of the directions.
+        device: where to train and to evaluate.
+
+    Returns:
+        ``radius`` [R]; ``ratio`` and ``ratio_std`` [R, K], mean and standard deviation over draws of the
+        amplitude at each frequency over that of the unperturbed network; ``unperturbed`` [K] amplitudes;
+        ``parameter_norm``, length of the parameter vector.
+
+    Raises:
+        ValueError: a count is below one (radii: two), or as :func:`learning_order`.
+    """
+    if radii < 2 or not largest_radius > 0:
+        raise ValueError(
+            f"radii = {radii}, largest_radius = {largest_radius}: at least 2, and above 0, are needed"
+        )
+    training = {name: value for name, value in locals().items() if name in learning_order.parameters}
+    model = _trained(training)
+    x = (torch.arange(points, dtype=torch.float64) / points)[:, None].to(next(model.parameters()))
+    lengths = np.linspace(0.0, largest_radius, radii)
+    with torch.no_grad():
+        unperturbed = spectrum.amplitudes(model(x)[:, 0], frequencies)
+    if not unperturbed.all():
+        raise ValueError(
+            f"the trained network has no amplitude at {frequencies} to compare with: {unperturbed}"
+        )
+    found = spectrum.perturbed_amplitudes(
+        model, x, frequencies, lengths.tolist(), draws, seed=derived_seed(seed, 3)
+    )
+    ratio = (found / unperturbed).cpu()
+    return {
+        "radius": lengths.astype(np.float32),
+        "ratio": ratio.mean(dim=1).float().numpy(),
+        "ratio_std": ratio.std(dim=1, correction=0).float().numpy(),
+        "unperturbed": unperturbed.float().cpu().numpy(),
+        "parameter_norm": np.float32(
+            nn.utils.parameters_to_vector(model.parameters()).detach().double().norm()
+        ),
+    }
+
+
+def _trained(training: dict[str, Any]) -> nn.Module:
+    """The network of :func:`learning_order`, trained now unless it is still there."""
+    arguments = learning_order.resolve(training)
+    checkpoint = Checkpoint(learning_order.name, arguments, learning_order.fingerprint)
+    if checkpoint.load_network() is None:
+        learning_order.function(**arguments)
+    model = build(
+        "fully_connected", in_channels=1, classes=1, hidden=arguments["width"], layers=arguments["layers"]
+    )
+    model.load_state_dict(checkpoint.load_network())
+    return model.to(resolve_device(arguments["device"]))
 
 
 def normalised_amplitudes(results: Arrays) -> np.ndarray:

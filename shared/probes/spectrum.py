@@ -2,6 +2,9 @@
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from shared.rng import generator as seeded_generator
 
 
 def coefficients(values: Tensor, frequencies: list[int]) -> Tensor:
@@ -99,3 +102,71 @@ def spectral_radii(model: nn.Module) -> Tensor:
             for weight in linear_weights(model)
         ]
     )
+
+
+def random_direction(model: nn.Module, *index: int) -> dict[str, Tensor]:
+    """A random direction of unit length in the space of all parameters, by parameter name.
+
+    It is uniform on the sphere, float32, on the device of the parameters, and depends on ``index``
+    (seed first) alone.
+    """
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    device = next(model.parameters()).device
+    vector = torch.randn(sum(map(torch.Size.numel, shapes.values())), generator=seeded_generator(*index))
+    parts = (vector / vector.norm()).split([shape.numel() for shape in shapes.values()])
+    return {
+        name: part.reshape(shape).to(device)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
+@torch.no_grad()
+def perturbed_amplitudes(
+    model: nn.Module,
+    x: Tensor,
+    frequencies: list[int],
+    radii: list[float],
+    draws: int,
+    *,
+    seed: int,
+    batch: int = 20,
+) -> Tensor:
+    r"""Amplitudes of a network whose parameters are moved by a given length in random directions.
+
+    The parameters become :math:`\theta + \rho\hat\theta` with :math:`\hat\theta` uniform on the unit
+    sphere of all parameters, a new one for each radius and draw (Rahaman et al. 2019, fig. 4).
+
+    Args:
+        model: with one output; its parameters and gradients are left as they are.
+        x: [N, in] inputs on the uniform grid z = n / N.
+        frequencies: K whole periods over the unit interval.
+        radii: R lengths, each at least 0.
+        draws: D directions for each radius.
+        seed: of the directions.
+        batch: how many perturbed networks are evaluated at once; does not change the result beyond
+            rounding.
+
+    Returns:
+        [R, D, K] float64.
+
+    Raises:
+        ValueError: a radius is negative, or a count below one.
+    """
+    if min(radii, default=0) < 0 or draws < 1 or batch < 1:
+        raise ValueError(f"radii {radii}, draws {draws}, batch {batch}: none below 0, 1 and 1 is allowed")
+    parameters = dict(model.named_parameters())
+
+    def output(shift: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, {name: parameters[name] + shift[name] for name in parameters}, (x,))[
+            :, 0
+        ]
+
+    found = []
+    for row, radius in enumerate(radii):
+        for start in range(0, draws, batch):
+            directions = [
+                random_direction(model, seed, row, draw) for draw in range(start, min(start + batch, draws))
+            ]
+            shifts = {name: radius * torch.stack([d[name] for d in directions]) for name in parameters}
+            found.append(amplitudes(vmap(output)(shifts), frequencies))
+    return torch.cat(found).reshape(len(radii), draws, len(frequencies))
