@@ -81,7 +81,7 @@ def status_rows() -> Iterator[list[str]]:
 
     load()  # knows the code that a record is compared with
     for figure in all_figures():
-        found = results.records(figure.name)
+        found, missing = results.records(figure.name)
         facts = [record.provenance for record in found]
         stale = sum(record.stale for record in found)
         verified = [fact["verified"]["date"][:10] for fact in facts if "verified" in fact]
@@ -97,5 +97,11 @@ def status_rows() -> Iterator[list[str]]:
                 ", ".join(f"{name} {version}" for name, version in fact["versions"].items()) for fact in facts
             ),
             f"{len(verified)} {span(verified)}" if verified else "no",
-            f"{counted(stale, 'record')} stale" if stale else "unchanged" if found else "not recorded",
+            _state(len(found), stale, len(missing)),
         ]
+
+
+def _state(found: int, stale: int, missing: int) -> str:
+    parts = [f"{counted(stale, 'record')} stale"] if stale else []
+    parts += [f"{counted(missing, 'record')} missing or damaged"] if missing else []
+    return ", ".join(parts) or ("unchanged" if found else "not recorded")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from shared import paths
 from shared.files import set_aside, write_atomically
+from shared.progress import notify
 from shared.values import canonical_json
 
 
@@ -68,6 +68,5 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (safetensors.SafetensorError, TypeError, KeyError, ValueError) as error:
-            aside = set_aside(path)
-            warnings.warn(f"{path.name} cannot be used ({error}); moved to {aside.name}", stacklevel=2)
+            notify(f"{path.name} cannot be used ({error}); moved to {set_aside(path).name}")
             return None

@@ -50,7 +50,8 @@ def size_holds(
     target = np.asarray(published, dtype=float)
     ours, low, high = (np.reshape(a, target.shape) for a in (estimate.value, estimate.low, estimate.high))
     near = np.abs(ours - target) <= max(reading, SIZE_TOLERANCE) * np.abs(target)
-    inside = (low <= target) & (target <= high)
+    # An unbounded interval, of a single seed, says nothing.
+    inside = (low <= target) & (target <= high) & np.isfinite(low) & np.isfinite(high)
     above = (ours >= target) if side == "at least" else np.zeros_like(near)
     return near | inside | above
 
@@ -169,7 +170,8 @@ def claim_box(verdict: Verdict) -> str:
         f"<th>holds</th></tr></thead><tbody>{rows}</tbody></table>"
         f"{_not_counted()}"
         f'<p class="claim-source">{html.escape(place)}. {_how_known(entry)}'
-        f"Seeds: {verdict.samples}. Claim <code>{html.escape(verdict.claim)}</code>.</p></div>"
+        f"Tested at {entry['scale']} scale, with {verdict.samples} seeds. "
+        f"Claim <code>{html.escape(verdict.claim)}</code>.</p></div>"
     )
 
 

@@ -8,6 +8,7 @@ internet can be served by hand. Every load checks the images and labels against 
 import contextlib
 import functools
 import hashlib
+import http.client
 import io
 import json
 import socket
@@ -25,6 +26,9 @@ from shared.files import locked, write_atomically
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 DOWNLOAD_TIMEOUT_SECONDS = 20
+MOST_CLASSES = 256  # labels are kept in one byte
+EIGHT_BIT_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile)
 
 Splits = dict[str, np.ndarray]
 
@@ -50,10 +54,10 @@ class Source:
 
 
 REGISTRY = {
-    "mnist": Source("MNIST", "79d7059b3dcd", "06b0d1f124c4"),
-    "fashion_mnist": Source("FashionMNIST", "65f4f2aa0ded", "ca3ab2a37f84"),
-    "fashion_mnist_small": Source(None, "0f5f0eca4a34", "688a1802a15f"),
-    "cifar10": Source("CIFAR10", "1f2a8eaf74c6", None),
+    "mnist": Source("MNIST", "31ba30892787", "06b0d1f124c4"),
+    "fashion_mnist": Source("FashionMNIST", "f87b3d430b18", "ca3ab2a37f84"),
+    "fashion_mnist_small": Source(None, "173f8432ccaa", "688a1802a15f"),
+    "cifar10": Source("CIFAR10", "72b02ed7c122", None),
     "svhn": Source("SVHN", None, None),
 }
 
@@ -80,8 +84,9 @@ class Images:
         """Mean and standard deviation [C] of each channel of the training images, over 255."""
         counts = np.stack([np.bincount(channel.ravel(), minlength=256) for channel in self._channels()])
         levels = np.arange(256) / 255
-        mean = counts @ levels / counts.sum(axis=1)
-        return mean, np.sqrt(counts @ levels**2 / counts.sum(axis=1) - mean**2)
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        mean = shares @ levels
+        return mean, np.sqrt((shares * (levels - mean[:, None]) ** 2).sum(axis=1))
 
     def _channels(self) -> Iterator[np.ndarray]:
         for channel in range(self.x_train.shape[-1]):
@@ -103,9 +108,9 @@ def load(name: str, *, root: Path | str | None = None) -> Images:
     root = Path(root or paths.DATASETS)
     if name in REGISTRY:
         source, label, target = REGISTRY[name], name, root / f"{name}.npz"
-    elif Path(name).is_dir():
-        source, label = Source("folder", None, None), Path(name).resolve().name
-        target = root / f"folder-{label}-{_listing_digest(Path(name))}.npz"
+    elif name and Path(name).is_dir():
+        source, label = Source("folder", None, None), f"folder-{Path(name).resolve().name}"
+        target = root / f"{label}-{_listing_digest(Path(name))}.npz"
     else:
         raise WrongRequest(f"no data set or folder is called {name!r}; {nearest(name, REGISTRY)}")
     with locked(f"data-{target.stem}"):
@@ -113,7 +118,8 @@ def load(name: str, *, root: Path | str | None = None) -> Images:
             _fetch(name, source, target)
         splits = _read(target)
     splits, digest = _arranged(splits, source, target)
-    _check_identity(label, digest, source, target)
+    if source.reader != "folder":
+        _check_identity(label, digest, source, target)
     channels = [splits[key] if splits[key].ndim == 4 else splits[key][..., None] for key in KEYS[::2]]
     y_train, y_test = (splits[key].astype(np.int64) for key in KEYS[1::2])
     classes = int(y_train.max()) + 1
@@ -126,15 +132,17 @@ def is_here(name: str) -> bool:
 
 
 def identity(name: str) -> str:
-    """The identity of a set, which is known without its images once it is pinned.
+    """The identity of a set; of one in the registry, known without its images once it is pinned.
+
+    That of a folder is taken from its images each time, so that a folder that has changed, or
+    another one of the same name, is another set.
 
     Raises:
         WrongRequest: there is no such set or folder.
         DataUnavailable: the set has not been used before and cannot be had now.
     """
-    label = name if name in REGISTRY else Path(name).resolve().name
-    digest = (REGISTRY[name].digest if name in REGISTRY else None) or _pinned().get(label)
-    return f"{label}-{digest}" if digest else load(name).identity
+    digest = REGISTRY[name].digest or _pinned().get(name) if name in REGISTRY else None
+    return f"{name}-{digest}" if digest else load(name).identity
 
 
 def _pinned() -> dict[str, str]:
@@ -171,7 +179,7 @@ def _fetch(name: str, source: Source, target: Path) -> None:
             f"what was downloaded is not {name}: its images or labels differ;\nput {name} at {target}"
         )
     buffer = io.BytesIO()
-    np.savez(buffer, **splits)
+    np.savez(buffer, **{key: array.astype(np.uint8) for key, array in splits.items()})
     write_atomically(target, buffer.getvalue())
 
 
@@ -189,13 +197,13 @@ def _download(name: str, reader: str, target: Path) -> Splits:
                 pixels = np.asarray(found.data)
                 splits[f"x_{part}"] = pixels.transpose(0, 2, 3, 1) if reader == "SVHN" else pixels
                 splits[f"y_{part}"] = np.asarray(found.labels if reader == "SVHN" else found.targets)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, EOFError, http.client.HTTPException) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
             raise DataUnavailable(
                 f"{name} is not on this machine and cannot be downloaded ({reason}); put it at {target},\n"
                 "as arrays x_train, y_train, x_test, y_test, or go on without it with --preset smoke"
             ) from error
-    return {key: array.astype(np.uint8) for key, array in splits.items()}
+    return splits
 
 
 @contextlib.contextmanager
@@ -223,6 +231,10 @@ def _from_folder(folder: Path) -> Splits:
         sets = {part: ImageFolder(folder / part, loader=_pixels) for part in ("train", "test")}
     except FileNotFoundError as error:
         raise DataUnavailable(f"{folder}: {str(error).splitlines()[0]}") from error
+    if len(sets["train"].classes) > MOST_CLASSES:
+        raise DataUnavailable(
+            f"{folder} has {len(sets['train'].classes)} classes, and {MOST_CLASSES} are the most"
+        )
     if sets["train"].classes != sets["test"].classes:
         raise DataUnavailable(
             f"{folder}: train has the classes {', '.join(sets['train'].classes)} "
@@ -248,15 +260,22 @@ def _from_folder(folder: Path) -> Splits:
 def _pixels(path: str) -> np.ndarray:
     from PIL import Image
 
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))
+    try:
+        with Image.open(path) as image:
+            if image.mode not in EIGHT_BIT_MODES:
+                raise DataUnavailable(
+                    f"{path} has pixels of mode {image.mode}; it needs eight bits a channel"
+                )
+            return np.asarray(image.convert("RGB"))
+    except OSError as error:
+        raise DataUnavailable(f"{path} cannot be read as an image: {error}") from error
 
 
 def _read(target: Path) -> Splits:
     try:
         with target.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             splits = {key: stored[key] for key in KEYS}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise DataUnavailable(
             f"{target} cannot be read ({error});\nit needs the arrays {', '.join(KEYS)}"
         ) from error
@@ -268,10 +287,12 @@ def _validate(splits: Splits, target: Path) -> None:
     """Refuse arrays that are not a set of equally large images with a label each."""
     for part in ("train", "test"):
         x, y = splits[f"x_{part}"], splits[f"y_{part}"]
-        if x.dtype != np.uint8 or x.ndim not in (3, 4) or y.shape != x.shape[:1] or not len(x):
+        images = x.dtype == np.uint8 and x.ndim in (3, 4) and x.shape[3:] in ((), (1,), (3,)) and x.size
+        labels = images and y.dtype.kind in "iu" and y.shape == x.shape[:1]
+        if not (labels and 0 <= y.min() <= y.max() < MOST_CLASSES):
             raise DataUnavailable(
-                f"{target}: x_{part} is {x.dtype} {list(x.shape)} with y_{part} {list(y.shape)};\n"
-                "uint8 [N, H, W] or [N, H, W, C] and [N] are needed"
+                f"{target}: x_{part} is {x.dtype} {list(x.shape)} and y_{part} {y.dtype} {list(y.shape)};\n"
+                "uint8 images [N, H, W] or [N, H, W, 1 or 3] and labels [N] from 0 to 255 are needed"
             )
     if splits["x_train"].shape[1:] != splits["x_test"].shape[1:]:
         raise DataUnavailable(f"{target}: images of train and test differ in size")
@@ -297,8 +318,9 @@ def _arranged(splits: Splits, source: Source, target: Path) -> tuple[Splits, str
 
 
 def _sample_digests(x: np.ndarray, y: np.ndarray) -> list[bytes]:
+    size = repr((*x.shape[1:3], x.shape[3] if x.ndim == 4 else 1)).encode()
     samples = zip(x, y.astype(np.uint8), strict=True)
-    return [hashlib.sha256(image.tobytes() + label.tobytes()).digest() for image, label in samples]
+    return [hashlib.sha256(size + image.tobytes() + label.tobytes()).digest() for image, label in samples]
 
 
 def _order_digest(splits: Splits) -> str:

@@ -134,6 +134,7 @@ def _kernel_environment(request: Request, scratch: Path, progress_file: Path | N
     changes = {
         "JUPYTER_PATH": str(spec.parents[1]),
         "IPYTHONDIR": str(scratch / "ipython"),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONPATH": os.pathsep.join([str(paths.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "BOOK_RUN": request.label,
         "BOOK_JOBS": str(request.jobs or 0),
@@ -200,6 +201,7 @@ def _publish(request: Request, notebook: dict[str, Any], inputs: str) -> Execute
         METADATA_KEY: {
             "run": request.label,
             "inputs": inputs,
+            "cells": _cells_digest(notebook),
             "records": {name: _file_digest(paths.DATA_CACHE / name) for name in records},
         },
     }
@@ -212,10 +214,12 @@ def _current(request: Request) -> Executed | None:
     try:
         notebook = json.loads(request.output.read_text(encoding="utf-8"))
         facts = notebook["metadata"][METADATA_KEY]
-        changed = facts["inputs"] != request.inputs_digest() or any(
-            _file_digest(paths.DATA_CACHE / name) != digest for name, digest in facts["records"].items()
+        changed = (
+            facts["inputs"] != request.inputs_digest()
+            or facts["cells"] != _cells_digest(notebook)
+            or any(_file_digest(paths.DATA_CACHE / name) != d for name, d in facts["records"].items())
         )
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # gone, or none of ours
         return None
     if changed:
         return None
@@ -229,6 +233,10 @@ def _outputs(notebook: dict[str, Any], key: str) -> Iterator[Any]:
         for output in cell.get("outputs", []):
             if key in output.get("metadata", {}):
                 yield output["metadata"][key]
+
+
+def _cells_digest(notebook: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(notebook["cells"], sort_keys=True).encode()).hexdigest()
 
 
 def _file_digest(path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from shared import paths
-from shared.errors import WrongRequest, nearest
+from shared.errors import FailedRun, WrongRequest, nearest
 from shared.parameters import ParameterCell, read_cell
 
 RECORD = "record"
@@ -55,8 +55,19 @@ class Figure:
     @functools.cached_property
     def presets(self) -> dict[str, dict[str, Any]]:
         """What differs from the parameter cell at each scale, by the scale's name."""
-        declared = yaml.safe_load(paths.PRESETS.read_text(encoding="utf-8")).get(self.name, {})
+        declared = _declared_presets().get(self.name) or {}
         return {RECORD: {}} | {name: values or {} for name, values in declared.items()}
+
+
+def _declared_presets() -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(paths.PRESETS.read_text(encoding="utf-8"))
+        if all(isinstance(presets, dict | None) for presets in found.values()):
+            return found
+        reason = "a figure's presets are not a mapping"
+    except (OSError, yaml.YAMLError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+    raise FailedRun(f"{paths.PRESETS} cannot be read: {reason}")
 
 
 def all_figures() -> list[Figure]:

@@ -38,7 +38,7 @@ def build(*, strict: bool = True) -> tuple[Path, bool]:
         raise FailedRun(f"not executed yet: {', '.join(missing)}\n`book run --all` executes every figure")
     with locked("build"):
         write_generated_tables()
-        inputs = _inputs_digest()
+        inputs = f"{_inputs_digest()} {'strict' if strict else 'lenient'}"
         index = HTML / "index.html"
         if index.exists() and STAMP.exists() and STAMP.read_text(encoding="utf-8") == inputs:
             return index, True
@@ -106,7 +106,7 @@ def _claim_rows() -> Iterable[str]:
             f"{entry['claim']} ({claims.sources()[entry['source']]}) `{claim}`",
             claims.published_summary(entry),
             claims.measured_summary(verdict) if verdict else "",
-            f"**{verdict['verdict']}**" if verdict else claims.NOT_TESTED,
+            f"**{verdict['verdict']}** ({entry['scale']} scale)" if verdict else claims.NOT_TESTED,
             link,
         ]
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

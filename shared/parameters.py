@@ -117,7 +117,11 @@ def _not_of_type(parameter: Parameter, text: str) -> WrongRequest:
 
 def _check(condition: str, values: Mapping[str, Any]) -> None:
     code = compile(condition, "condition", "eval")  # the source is a notebook of this project
-    if not eval(code, {"__builtins__": {}, **CONDITION_NAMES, **values}):
+    try:
+        met = eval(code, {"__builtins__": {}, **CONDITION_NAMES, **values})
+    except (ArithmeticError, TypeError, ValueError, LookupError):  # such as a division by zero
+        met = False
+    if not met:
         mentioned = {node.id for node in ast.walk(ast.parse(condition)) if isinstance(node, ast.Name)}
         given = ", ".join(f"{name} = {value!r}" for name, value in values.items() if name in mentioned)
         raise WrongRequest(f"{given}: out of range, {condition} is required")

@@ -42,14 +42,14 @@ def heat_map(
     low: float = 0.0,
     high: float = 1.0,
 ) -> QuadMesh:
-    """Draw ``values`` [R, C] with rows upwards at the places ``rows`` [R] and one cell a column.
+    """Draw ``values`` [R, C], a column for each of C and rows upwards at the places ``rows`` [R].
 
     Values outside [low, high] take the colour of the nearer end; the record keeps them.
     """
-    mesh = axes.pcolormesh(
-        np.arange(len(columns)), rows, values, vmin=low, vmax=high, cmap=MAP_COLOURS, shading="nearest",
-        rasterized=True,
-    )  # fmt: skip
+    rows = np.asarray(rows, dtype=float)
+    edges = [rows[0], *(rows[1:] + rows[:-1]) / 2, rows[-1]]
+    sides = np.arange(len(columns) + 1) - 0.5
+    mesh = axes.pcolormesh(sides, edges, values, vmin=low, vmax=high, cmap=MAP_COLOURS, rasterized=True)
     axes.set_xticks(np.arange(len(columns)), [f"{column:g}" for column in columns])
     return mesh
 
@@ -69,7 +69,8 @@ def estimates(axes: Axes, x: Sequence[float], estimate: Estimate, **style: Any) 
     ends = np.stack([estimate.value, estimate.low, estimate.high]).astype(float)
     ends[~np.isfinite(ends)] = np.nan
     value, low, high = ends
-    axes.errorbar(x, value, [value - low, high - value], capsize=3, **style)
+    # A value may lie a little outside its own percentile interval.
+    axes.errorbar(x, value, np.fmax([value - low, high - value], 0), capsize=3, **style)
 
 
 def thousands(axes: Axes, which: str = "y") -> None:

@@ -9,11 +9,25 @@ import contextlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+def notify(message: str) -> None:
+    """Tell the person who started the work something that is no part of its result."""
+    if os.environ.get("BOOK_PROGRESS"):
+        _write({"message": message})
+    else:
+        warnings.warn(message, stacklevel=3)
+
+
+def _write(step: dict[str, object]) -> None:
+    with Path(os.environ["BOOK_PROGRESS"]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(step) + "\n")
 
 
 @contextlib.contextmanager
@@ -31,17 +45,12 @@ def progress(label: str, total: int, done: int = 0) -> Iterator[Callable[[], Non
 def _to_file(label: str, total: int, done: int) -> Iterator[Callable[[], None]]:
     count = done
 
-    def write() -> None:
-        line = json.dumps({"label": label, "done": count, "total": total})
-        with Path(os.environ["BOOK_PROGRESS"]).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
     def advance() -> None:
         nonlocal count
         count += 1
-        write()
+        _write({"label": label, "done": count, "total": total})
 
-    write()
+    _write({"label": label, "done": count, "total": total})
     yield advance
 
 

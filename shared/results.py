@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from shared import paths
+from shared.errors import FailedRun
 from shared.execution import Executed
 from shared.figures import RECORD, Figure
 from shared.files import locked, write_atomically
@@ -13,9 +14,16 @@ from shared.store import DamagedRecord, Record, read_record
 def load() -> dict[str, dict[str, Any]]:
     """By figure: ``verdicts`` by claim, ``records`` (names below ``data_cache``), ``seconds`` by scale."""
     try:
-        return json.loads(paths.RESULTS.read_text(encoding="utf-8"))
+        found = json.loads(paths.RESULTS.read_text(encoding="utf-8"))
+        if all(entry.keys() == {"verdicts", "records", "seconds"} for entry in found.values()):
+            return found
     except FileNotFoundError:
         return {}
+    except (ValueError, AttributeError):
+        pass
+    raise FailedRun(
+        f"{paths.RESULTS} is damaged;\n`git checkout` restores it; without it, `book run --all` makes another"
+    )
 
 
 def save(figure: Figure, executed: Executed) -> None:
@@ -54,12 +62,12 @@ def verdicts() -> dict[str, dict[str, Any]]:
     return {claim: verdict for entry in load().values() for claim, verdict in entry["verdicts"].items()}
 
 
-def records(figure: str) -> list[Record]:
-    """The stored records that a figure shows; those that are gone or torn are left out."""
-    found = []
+def records(figure: str) -> tuple[list[Record], list[str]]:
+    """The stored records that a figure shows, and the names of those that are missing or damaged."""
+    found, missing = [], []
     for name in load().get(figure, {}).get("records", []):
         try:
             found.append(read_record(paths.DATA_CACHE / name))
         except (FileNotFoundError, DamagedRecord):
-            continue
-    return found
+            missing.append(name)
+    return found, missing

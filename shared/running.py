@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import tempfile
 import threading
 import time
@@ -51,6 +52,7 @@ def plan(
             raise WrongRequest(f"{figure.name} has no preset {preset!r}; {nearest(preset, figure.presets)}")
         cell, settings = figure.parameter_cell, figure.presets[preset]
         values = resolve(cell, settings, parse_assignments(cell, assignments))
+        _check_device(values)
         label = preset if _telling(values) == _telling(resolve(cell, settings)) else CHANGED
         target = _checked_output(output) if output else _default_output(figure, label, values)
         planned.append(Request(figure, values, label, target, fresh, jobs))
@@ -73,11 +75,27 @@ def _default_output(figure: Figure, label: str, values: dict[str, Any]) -> Path:
 
 def _checked_output(output: Path) -> Path:
     output = output.absolute()
+    folder = next(parent for parent in output.parents if parent.exists())
     if output.suffix != ".ipynb":
         raise WrongRequest(f"--output {output} is not the name of a notebook; it must end in .ipynb")
     if output.resolve().is_relative_to(paths.NOTEBOOKS):
         raise WrongRequest(f"--output {output} lies among the source notebooks, which a run never overwrites")
+    if output.resolve().is_relative_to(paths.BOOK):
+        raise WrongRequest(f"--output {output} lies in the book, whose pages show the record alone")
+    if output.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise WrongRequest(f"--output {output} cannot be written: it is a folder, or {folder} is closed")
     return output
+
+
+def _check_device(values: dict[str, Any]) -> None:
+    """Refuse a device that this machine has not; only a device by name is worth the import of torch."""
+    if values.get("device", "auto") not in ("auto", "cpu"):
+        from shared.devices import UnknownDevice, resolve_device
+
+        try:
+            resolve_device(values["device"])
+        except UnknownDevice as error:
+            raise WrongRequest(str(error)) from None
 
 
 def run(requests: list[Request], console: Console) -> None:
@@ -132,13 +150,15 @@ def _watch(file: Path, name: str, console: Console, ended: threading.Event) -> N
                 last = ended.is_set()
                 for line in lines:
                     step = json.loads(line)
-                    if not shown:
+                    if "message" in step:
+                        console.print(f"{name}: {step['message']}", markup=False)
+                    elif not shown:
                         text = f"{name}: {step['label']} {step['done']} of {step['total']}"
                         console.print(text, markup=False)
-                        continue
-                    if step["label"] not in tasks:
-                        tasks[step["label"]] = shown.add_task(step["label"], total=step["total"])
-                    shown.update(tasks[step["label"]], completed=step["done"])
+                    else:
+                        if step["label"] not in tasks:
+                            tasks[step["label"]] = shown.add_task(step["label"], total=step["total"])
+                        shown.update(tasks[step["label"]], completed=step["done"])
                 if last:
                     return
                 ended.wait(0.2)

@@ -48,9 +48,11 @@ def over_seeds(statistic: Callable[..., Any], *samples: np.ndarray, seed: int = 
         return Estimate(value, np.full_like(value, -np.inf), np.full_like(value, np.inf), count)
     draws = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
     replicates = np.stack([np.asarray(statistic(*(s[draw] for s in samples)), float) for draw in draws])
+    if np.isnan(replicates).any():
+        raise ValueError("the statistic is NaN for some draws of the seeds")
     tail = (1 - CONFIDENCE) / 2
     # An observed quantile, not an interpolated one: a statistic may be infinite.
-    low, high = np.nanquantile(replicates, [tail, 1 - tail], axis=0, method="inverted_cdf")
+    low, high = np.quantile(replicates, [tail, 1 - tail], axis=0, method="inverted_cdf")
     return Estimate(value, low, high, count)
 
 

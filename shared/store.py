@@ -15,9 +15,8 @@ import json
 import os
 import struct
 import typing
-import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import safetensors.numpy
 from shared import data, paths, provenance
 from shared.files import locked, set_aside, write_atomically
 from shared.fingerprint import fingerprint
+from shared.progress import notify
 from shared.values import ValueRefused, canonical_json, cast, describe
 
 EXECUTION_ARGUMENTS = {"device"}
@@ -61,11 +61,19 @@ used_records: dict[Path, Record] = {}
 class Measurement:
     """A cached function of keyword-only arguments that returns a dictionary of arrays."""
 
-    def __init__(self, function: Callable[..., Arrays], version: int, uses: Iterable[str], kind: str):
+    def __init__(
+        self,
+        function: Callable[..., Arrays],
+        version: int,
+        uses: Iterable[str] = (),
+        trajectories: Iterable[str] = (),
+        outcomes: Iterable[str] = (),
+    ):
         functools.update_wrapper(self, function)
         self.function = function
         self.version = version
-        self.kind = kind
+        self.trajectories = frozenset(trajectories)
+        self.outcomes = frozenset(outcomes)
         module = function.__module__.removeprefix("shared.")
         self.name = f"{module.removeprefix('measurements.')}.{function.__name__}"
         self.uses = (f"{module}.{function.__name__}", *uses)
@@ -131,9 +139,17 @@ class Measurement:
         fresh_since = os.environ.get("BOOK_FRESH", "")
         for record in candidates:
             if record and record.provenance["finished"] >= fresh_since:
-                used_records[record.path] = record
-                return record
+                return self._used(record, self.path(**arguments))
         return None
+
+    @staticmethod
+    def _used(record: Record, path: Path) -> Record:
+        """Take down that a record is used; one that the record run finds in the local part moves up."""
+        if path.is_relative_to(paths.MEASUREMENTS) and record.path != path:
+            record = replace(record, path=path)
+            write_record(record)
+        used_records[record.path] = record
+        return record
 
     def _read(self, path: Path) -> Record | None:
         try:
@@ -143,9 +159,10 @@ class Measurement:
                 raise DamagedRecord("it holds another measurement than its name says")
         except FileNotFoundError:
             return None
-        except (DamagedRecord, KeyError, TypeError) as error:
-            aside = set_aside(path)
-            warnings.warn(f"{path.name} cannot be used ({error}); moved to {aside.name}", stacklevel=2)
+        except TypeError:  # whole, but its arguments are not today's: of no use, and no reason to move it
+            return None
+        except (DamagedRecord, KeyError) as error:
+            notify(f"{path.name} cannot be used ({error}); moved to {set_aside(path).name}")
             return None
         return record
 
@@ -164,8 +181,7 @@ class Measurement:
         }
         record = Record(self.path(**arguments), arrays, details)
         write_record(record)
-        used_records[record.path] = record
-        return record
+        return self._used(record, record.path)
 
     def record(self, **arguments: Any) -> Record:
         """The stored record, or one computed and stored now.
@@ -196,19 +212,28 @@ class Measurement:
 
 
 def measurement(
-    *, version: int, uses: Iterable[str], kind: typing.Literal["closed form", "trained"]
+    *,
+    version: int,
+    uses: Iterable[str] = (),
+    trajectories: Iterable[str] = (),
+    outcomes: Iterable[str] = (),
 ) -> Callable[[Callable[..., Arrays]], Measurement]:
     """Cache a function in the measurement store.
+
+    A second measurement is expected to agree to rounding. In training, trajectories of single
+    precision part after some hundred iterations on another machine or with other threads or
+    libraries; then, and for the arrays named here alone, the spread over seeds is allowed.
 
     Args:
         version: raised by hand when the meaning of the arguments or of the result changes.
         uses: dotted names, below the package, of the functions and classes the result depends on.
-        kind: ``"closed form"`` where a second run gives the same numbers up to rounding,
-            ``"trained"`` where trajectories may part, and seeds say how far.
+        trajectories: arrays whose first axis runs over training; their first row is of the initial
+            network, and has to agree to rounding everywhere.
+        outcomes: arrays that depend on the trained network otherwise.
     """
 
     def wrap(function: Callable[..., Arrays]) -> Measurement:
-        wrapped = Measurement(function, version, uses, kind)
+        wrapped = Measurement(function, version, uses, trajectories, outcomes)
         MEASUREMENTS[wrapped.name] = wrapped
         return wrapped
 

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import json
-import math
+import sys
 import types
 import typing
 from typing import Any, Literal
@@ -47,7 +47,7 @@ def cast(value: Any, annotation: Any) -> Any:
             (item,) = typing.get_args(annotation) or (Any,)
             return [cast(entry, item) for entry in value]
     elif annotation is float:
-        if type(value) in (int, float) and math.isfinite(value):
+        if type(value) in (int, float) and abs(value) <= sys.float_info.max:
             return float(value)
     elif annotation is Any or type(value) is annotation:
         return value
@@ -85,7 +85,7 @@ def _literal(text: str) -> Any:
     for reader in (json.loads, ast.literal_eval):
         try:
             return reader(text.strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
     return text
 

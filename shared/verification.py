@@ -12,10 +12,13 @@ from shared import provenance, results
 from shared.figures import Figure, all_figures
 from shared.measurements import load
 from shared.report import counted
-from shared.store import MEASUREMENTS, Arrays, DamagedRecord, Record, read_record, write_record
+from shared.store import MEASUREMENTS, Arrays, DamagedRecord, Measurement, Record, read_record, write_record
 from shared.sweep import execution
 
-ROUNDING = 1e-5  # relative, of a closed form stored as float32
+ROUNDING = 1e-5  # relative, of arrays stored as float32
+# Two measurements that share these facts of their provenance have to agree to rounding.
+SAME_PLACE = ("device", "device_name", "threads", "platform", "versions")
+FEWEST_SEEDS = 2  # other seeds that a spread can be taken from
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Comparison:
     Attributes:
         record: the stored one.
         deviation: the largest, over arrays, of difference over tolerance; above 1 it fails.
-        worst: the array it occurs in.
+        worst: the array it occurs in, or why there is none to compare.
     """
 
     record: Record
@@ -41,41 +44,48 @@ class Comparison:
 def verify(record: Record) -> Comparison:
     """Measure again what a record holds, compare, and stamp the record where they agree.
 
-    The tolerance of a closed form is rounding. That of a trained network is the spread over seeds:
-    for each array, the root mean square difference must not exceed the one expected between two
-    seeds, so a measurement that needs it must have records of at least two.
-
-    Raises:
-        KeyError: today's code has no such measurement.
+    Everything has to agree to rounding if the record was made on a machine like this one, with the
+    same libraries and threads. Otherwise the parts that training decides may differ as much as two
+    seeds do: for each array, the root mean square difference must not exceed the one expected
+    between two of the other seeds' records. Code that changed since has no say in the tolerance.
     """
-    measurement = MEASUREMENTS[record.provenance["measurement"]]
-    arguments = record.provenance["arguments"]
+    try:
+        measurement = MEASUREMENTS[record.provenance["measurement"]]
+        arguments = measurement.resolve(record.provenance["arguments"])
+    except (KeyError, TypeError) as error:
+        return Comparison(record, np.inf, f"today's code cannot measure it: {error}")
     again = {name: np.asarray(array) for name, array in measurement.function(**arguments).items()}
-    tolerances = _tolerances(record, again, measurement.kind)
-    ratios = {
-        name: _ratio(array, again.get(name), tolerances.get(name, 0.0))
-        for name, array in record.arrays.items()
-    }
+    here = provenance.environment(arguments.get("device", "cpu"))
+    elsewhere = any(record.provenance[fact] != here[fact] for fact in SAME_PLACE)
+    ratios = _ratios(record, again, measurement if elsewhere else None)
     worst = max(ratios, key=lambda name: ratios[name])
     comparison = Comparison(record, ratios[worst], worst)
     if comparison.holds:
-        stamp = {"date": provenance.now(), "deviation": round(comparison.deviation, 6)}
-        stamp |= provenance.environment(arguments.get("device", "cpu"))
+        stamp = {"date": provenance.now(), "deviation": round(comparison.deviation, 6), **here}
         details = record.provenance | {"fingerprint": measurement.fingerprint, "verified": stamp}
         write_record(replace(record, provenance=details))
     return comparison
 
 
-def _tolerances(record: Record, again: Arrays, kind: str) -> dict[str, float]:
-    """The allowed root mean square difference of each array; the record itself has no say in it."""
-    rounding = {name: ROUNDING * _root_mean_square(array) for name, array in again.items()}
-    if kind != "trained":
-        return rounding
-    siblings = [sibling.arrays for sibling in _other_seeds(record)]
-    return {
-        name: max(rounding[name], _expected_difference([array, *(other.get(name) for other in siblings)]))
-        for name, array in again.items()
-    }
+def _ratios(record: Record, again: Arrays, loose: Measurement | None) -> dict[str, float]:
+    """Difference over tolerance of each array; ``loose`` names those that training decides."""
+    if record.arrays.keys() != again.keys():
+        return {f"only one of the two has {sorted(record.arrays.keys() ^ again.keys())}": np.inf}
+    ratios = {}
+    others = [other.arrays for other in _other_seeds(record)] if loose else []
+    for name, stored in record.arrays.items():
+        new = again[name]
+        if stored.shape != new.shape:
+            ratios[name] = np.inf
+        elif loose and name in loose.trajectories | loose.outcomes:
+            spread = _expected_difference([other[name] for other in others if name in other], stored.shape)
+            ratios[name] = _ratio(stored, new, max(spread, _rounding(stored)))
+            if name in loose.trajectories:
+                start = _ratio(stored[0], new[0], _rounding(stored[0]))
+                ratios[f"{name} of the initial network"] = start
+        else:
+            ratios[name] = _ratio(stored, new, _rounding(stored))
+    return ratios
 
 
 def _other_seeds(record: Record) -> Iterable[Record]:
@@ -91,30 +101,36 @@ def _other_seeds(record: Record) -> Iterable[Record]:
             yield other
 
 
-def _expected_difference(seeds: list[np.ndarray | None]) -> float:
+def _expected_difference(seeds: list[np.ndarray], shape: tuple[int, ...]) -> float:
     """Root mean square difference of two independent seeds: the square root of twice the variance."""
-    seeds = [array for array in seeds if array is not None and array.shape == seeds[0].shape]
-    if len(seeds) < 2:
+    seeds = [array for array in seeds if array.shape == shape]
+    if len(seeds) < FEWEST_SEEDS:
         return 0.0
-    return float(np.sqrt(2 * np.nanmean(np.var(np.stack(seeds).astype(float), axis=0, ddof=1))))
+    variance = np.var(np.stack(seeds).astype(float), axis=0, ddof=1)
+    return (
+        float(np.sqrt(2 * np.mean(variance[np.isfinite(variance)]))) if np.isfinite(variance).any() else 0.0
+    )
 
 
-def _root_mean_square(array: np.ndarray) -> float:
-    finite = np.asarray(array, dtype=float)
-    return float(np.sqrt(np.nanmean(finite**2))) if np.isfinite(finite).any() else 0.0
+def _rounding(array: np.ndarray) -> float:
+    values = np.asarray(array, dtype=float)
+    values = values[np.isfinite(values)]
+    return ROUNDING * float(np.sqrt(np.mean(values**2))) if values.size else 0.0
 
 
-def _ratio(stored: np.ndarray, again: np.ndarray | None, tolerance: float) -> float:
-    """Root mean square difference over tolerance; infinite where the arrays cannot be compared."""
-    if again is None or stored.shape != again.shape:
-        return float("inf")
+def _ratio(stored: np.ndarray, again: np.ndarray, tolerance: float) -> float:
+    """Root mean square difference over tolerance; infinite where only one of the two is finite."""
     stored, again = np.asarray(stored, dtype=float), np.asarray(again, dtype=float)
-    if not np.array_equal(np.isnan(stored), np.isnan(again)):
-        return float("inf")
-    difference = _root_mean_square(np.where(np.isnan(stored), 0.0, stored - again))
+    finite = np.isfinite(stored)
+    if (
+        not np.array_equal(stored[~finite], again[~finite], equal_nan=True)
+        or not np.isfinite(again[finite]).all()
+    ):
+        return np.inf
+    difference = float(np.sqrt(np.mean((stored[finite] - again[finite]) ** 2))) if finite.any() else 0.0
     if difference == 0:
         return 0.0
-    return difference / tolerance if tolerance else float("inf")
+    return difference / tolerance if tolerance else np.inf
 
 
 def run(figures: Sequence[Figure], jobs: int | None, console: Console) -> bool:
@@ -123,10 +139,15 @@ def run(figures: Sequence[Figure], jobs: int | None, console: Console) -> bool:
     Records are measured again with as many threads as they were made with, ``jobs`` at a time.
     """
     load()
-    found = [record for figure in figures or all_figures() for record in results.records(figure.name)]
+    found, agree = [], True
+    for figure in figures or all_figures():
+        there, missing = results.records(figure.name)
+        found += there
+        for name in missing:
+            console.print(f"{figure.name}: {name} is missing or damaged", markup=False)
+            agree = False
     tasks = (joblib.delayed(_in_worker)(record.path) for record in found)
     workers = jobs or max(1, min(joblib.cpu_count(), len(found)))
-    agree = True
     for comparison in joblib.Parallel(n_jobs=workers, return_as="generator")(tasks):
         record, deviation = comparison.record, f"{comparison.deviation:.3g} of the tolerance"
         word = "agrees" if comparison.holds else "DIFFERS"

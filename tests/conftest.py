@@ -36,7 +36,7 @@ FACTOR = 2.0
 CALLS = pathlib.Path(__file__).parents[2] / "calls.txt"
 
 
-@measurement(version=1, kind="trained", uses=())
+@measurement(version=1, outcomes=("scaled",))
 def scaled(*, values: list[float], wait: float = 0.0, seed: int = 0, device: str = "auto") -> Arrays:
     """Multiply; take down that it was called."""
     with CALLS.open("a") as calls:

@@ -14,7 +14,6 @@ from shared.figures import all_figures
 from shared.pages import HTML, build, write_generated_tables
 
 LARGEST_PAGE = 3_000_000
-REMOTE = ("http", "https", "")
 LOADING = {
     "script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src",
     "audio": "src", "object": "data", "embed": "src",

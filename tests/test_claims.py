@@ -35,6 +35,7 @@ def test_a_direction_holds_when_its_interval_excludes_the_null_on_its_side(low, 
         (14.0, 13.0, 15.0, 0.05, "at least", True),
         (8.0, 7.0, 8.5, 0.05, "at least", False),
         (np.inf, np.inf, np.inf, 0.05, None, False),
+        (20.0, -np.inf, np.inf, 0.05, None, False),  # one seed has no interval to lie in
     ],
 )
 def test_a_size_holds_within_the_largest_tolerance(value, low, high, reading, side, holds):
@@ -95,7 +96,7 @@ def test_a_judged_claim_shows_what_it_was_judged_by(one_claim, monkeypatch):
         "2\u202f000",
         "above 0",
         "1 to 3",
-        "Seeds: 5",
+        "full scale, with 5 seeds",
     ):
         assert text in box
     assert box.count(">yes<") == 2

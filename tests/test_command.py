@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import LINE, MEASURE
 
+from shared import paths
 from shared.store import read_record
 
 FIGURE = "sample/fig01_scaled"
@@ -40,9 +41,15 @@ def printed(path) -> np.ndarray:
         (["-j", "0"], ["--jobs"]),
         (["--output", "notebooks/sample/fig01_scaled.ipynb"], ["source notebooks"]),
         (["--output", "figure.pdf"], ["figure.pdf", ".ipynb"]),
+        (["--output", "book/figures/sample/fig01_scaled.ipynb"], ["lies in the book"]),
+        (["--output", "folder.ipynb"], ["folder.ipynb", "cannot be written"]),
+        (["--output", "/dev/null/figure.ipynb"], ["/dev/null", "cannot be written"]),
+        (["-p", "wait=" + "9" * 400], ["wait", "float"]),
+        (["-p", "device=mps:7"], ["device"]),
     ],
 )
 def test_wrong_requests_are_refused_before_anything_runs(project, arguments, words):
+    (project.root / "folder.ipynb").mkdir()
     before = project.files()
     done = project.book("run", "sample/fig01", *arguments)
     assert done.returncode == 2
@@ -182,18 +189,20 @@ def test_a_notebook_that_does_not_reach_its_end_fails_the_run_and_keeps_the_page
 
 
 def test_make_stops_where_a_notebook_fails(project):
-    """The recipe of ``make book`` is these two commands, the second only after the first."""
+    """``make book`` itself, with the environment of the tests in place of one of its own."""
     project.write_notebook("1 / 0")
+    makefile = ["make", "-f", str(paths.ROOT / "Makefile"), "book", "-o", "installed"]
     done = subprocess.run(
-        ["sh", "-ec", '"$0" -m shared.cli run --all; "$0" -m shared.cli build --strict', sys.executable],
+        [*makefile, f"RUN={sys.executable}", "INSTALLED=installed"],
         cwd=project.root,
         env=project.environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2, "what make exits with when a command fails"
     assert "ZeroDivisionError" in done.stderr
+    assert "is built" not in done.stdout
     assert "cell 3 (1 / 0)" in done.stderr
 
 
@@ -217,6 +226,50 @@ def test_a_changed_constant_shows_on_the_page_in_status_and_in_verify(project):
     assert differs.returncode == 1
     assert differs.stdout.count("DIFFERS") == 2
     assert {path: path.read_bytes() for path in stored} == stored
+
+
+def test_missing_and_damaged_records_are_reported(project):
+    assert project.book("run", "fig01").returncode == 0
+    first, second = sorted((project.root / "data_cache" / "measurements").rglob("*.safetensors"))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:50])
+    assert "2 records missing or damaged" in project.book("status").stdout
+    done = project.book("verify")
+    assert done.returncode == 1
+    assert done.stdout.count("is missing or damaged") == 2
+    again = project.book("run", "fig01")
+    assert again.returncode == 0
+    assert "cannot be used" in again.stdout, "the person is told"
+    assert "cannot be used" not in project.page.read_text(), "the page is not"
+
+
+def test_a_page_that_was_tampered_with_is_made_again(project):
+    assert project.book("run", "fig01").returncode == 0
+    good = project.page.read_text()
+    for content in (good.replace("Twice two", "Twice three"), "[]", "", good[:-50]):
+        project.page.write_text(content)
+        assert "executed" in project.book("run", "fig01").stdout
+        assert json.loads(project.page.read_text())["cells"] == json.loads(good)["cells"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("data_cache/results.json", "[]"), ("data_cache/results.json", ""), ("notebooks/presets.yaml", "a: [")],
+)
+def test_damaged_files_of_the_project_are_named(project, file, content):
+    (project.root / file).parent.mkdir(exist_ok=True)
+    (project.root / file).write_text(content)
+    done = project.book("list")
+    assert done.returncode == 1
+    assert file in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_figures_are_drawn_whatever_the_environment_says(project):
+    project.environment["MPLBACKEND"] = "Agg"
+    project.write_notebook("import matplotlib.pyplot as plt\nplt.plot([0, 1])")
+    assert project.book("run", "fig01").returncode == 0
+    assert "image/png" in project.page.read_text()
 
 
 def test_two_processes_that_want_one_record_compute_it_once(project):

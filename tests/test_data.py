@@ -118,6 +118,11 @@ def test_a_set_without_a_declared_digest_is_pinned_at_first_use(declared):
         {"y_train": np.zeros(5, dtype=np.uint8)},
         {"x_train": np.zeros((0, 6, 6), dtype=np.uint8), "y_train": np.zeros(0, dtype=np.uint8)},
         {"x_test": np.zeros((12, 5, 6), dtype=np.uint8)},
+        {"y_train": np.full(12, 0.7)},
+        {"y_train": np.full(12, 256)},
+        {"y_train": np.full(12, -1)},
+        {"y_train": np.array(["1"] * 12)},
+        {"x_train": np.zeros((12, 1, 6, 6), dtype=np.uint8)},
     ],
 )
 def test_arrays_that_are_no_image_set_are_refused(declared, splits):
@@ -127,10 +132,15 @@ def test_arrays_that_are_no_image_set_are_refused(declared, splits):
         data.load("tiny", root=declared.root)
 
 
-def test_a_torn_file_is_named(declared):
+@pytest.mark.parametrize("content", ["torn", "empty", "an array"])
+def test_a_file_that_is_no_set_is_named(declared, content):
     declared(small_set())
     target = declared.root / "tiny.npz"
-    target.write_bytes(target.read_bytes()[:100])
+    if content == "an array":
+        with target.open("wb") as file:
+            np.save(file, np.zeros(3))
+    else:
+        target.write_bytes(target.read_bytes()[: {"torn": 100, "empty": 0}[content]])
     with pytest.raises(DataUnavailable, match=r"tiny\.npz cannot be read"):
         data.load("tiny", root=declared.root)
 
@@ -216,7 +226,7 @@ def test_a_folder_of_images_is_a_data_set(own_store, tmp_path, monkeypatch):
     assert images.classes == 2
     for image, label in zip(images.x_train, images.y_train, strict=True):
         assert image[0, 0, 0] // 50 == label
-    assert images.identity.startswith("my pets-")
+    assert images.identity.startswith("folder-my pets-")
     monkeypatch.setattr(data, "_from_folder", None)
     assert data.load(str(folder), root=tmp_path / "cache").identity == images.identity, "parsed once"
 
@@ -235,6 +245,43 @@ def test_folders_that_are_no_data_set_are_refused_by_name(own_store, tmp_path):
         data.load(str(extra), root=tmp_path)
 
 
+def test_folders_of_one_name_and_changed_folders_are_other_sets(own_store, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "DATASETS", tmp_path / "cache")
+    one, other = make_folder(tmp_path / "a" / "pets"), make_folder(tmp_path / "b" / "pets")
+    assert data.identity(str(one)) == data.identity(str(other))
+    Image.new("RGB", (4, 5), "red").save(other / "train" / "cat" / "2.png")
+    assert data.identity(str(one)) != data.identity(str(other))
+    before = data.identity(str(one))
+    Image.new("RGB", (4, 5), "blue").save(one / "test" / "dog" / "2.png")
+    assert data.identity(str(one)) != before
+    with pytest.raises(WrongRequest, match="no data set or folder"):
+        data.identity("/nowhere/pets")
+
+
+def test_images_of_sixteen_bits_and_broken_ones_are_refused(own_store, tmp_path):
+    deep = make_folder(tmp_path / "deep")
+    Image.fromarray(np.full((5, 4), 3000, dtype=np.uint16)).save(deep / "train" / "cat" / "0.png")
+    with pytest.raises(DataUnavailable, match="mode I;16; it needs eight bits"):
+        data.load(str(deep), root=tmp_path)
+    broken = make_folder(tmp_path / "broken")
+    (broken / "test" / "dog" / "0.png").write_bytes(b"no image")
+    with pytest.raises(DataUnavailable, match=r"0\.png cannot be read as an image"):
+        data.load(str(broken), root=tmp_path)
+
+
+def test_the_digest_holds_the_size_of_the_images(declared):
+    digest = declared(small_set(size=(4, 9)))
+    source = Source(None, None, None)
+    flat = small_set(size=(4, 9))
+    for key in ("x_train", "x_test"):
+        flat[key] = flat[key].reshape(-1, 6, 6)
+    assert data._arranged(flat, source, declared.root)[1] != digest
+    channels = {k: v[..., None] if k.startswith("x") else v for k, v in small_set(size=(4, 9)).items()}
+    assert data._arranged(channels, source, declared.root)[1] == digest
+
+
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(WrongRequest, match="'minst'; did you mean mnist"):
         data.load("minst")
+    with pytest.raises(WrongRequest, match="''"):
+        data.load("")

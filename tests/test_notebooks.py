@@ -2,6 +2,8 @@
 
 import ast
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -101,16 +103,31 @@ def test_its_presets_and_its_own_values_are_allowed(figure):
         assert values.keys() == figure.parameter_cell.parameters.keys()
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of what a run reads, so that it writes to a store of its own."""
+    root = tmp_path_factory.mktemp("copy of the project")
+    for folder in (paths.PACKAGE, paths.NOTEBOOKS):
+        shutil.copytree(folder, root / folder.name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "book").mkdir()
+    shutil.copy(paths.CLAIMS, root / "book")
+    (root / "data_cache" / "datasets").mkdir(parents=True)
+    shutil.copy(paths.DATASETS / "fashion_mnist_small.npz", root / "data_cache" / "datasets")
+    return root
+
+
 @figures
-def test_it_runs_at_smoke_scale(figure, tmp_path):
-    output = tmp_path / "figure.ipynb"
+def test_it_runs_at_smoke_scale(figure, copy):
     done = subprocess.run(
-        [sys.executable, "-m", "shared.cli", "run", figure.name, "--preset", "smoke", "--fresh", "-j", "1",
-         "--output", str(output)],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "shared.cli", "run", figure.name, "--preset", "smoke", "-j", "1"],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    cells = json.loads(output.read_text())["cells"]
+    cells = json.loads((copy / "runs" / "smoke" / f"{figure.name}.ipynb").read_text())["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     assert not [out for out in outputs if out["output_type"] == "stream"], "a page shows no streams"
     images = [out for out in outputs if "image/png" in out.get("data", {})]

@@ -56,3 +56,9 @@ def test_a_condition_is_checked_across_parameters_and_names_them():
         resolve(CELL, {"points": 20})
     with pytest.raises(WrongRequest, match=r"rate = 0.0: out of range, rate > 0"):
         resolve(CELL, {"rate": 0})
+
+
+def test_a_condition_that_cannot_be_evaluated_is_not_met():
+    cell = read_cell("n: int = 1  # number\n# require 1 / n > 0")
+    with pytest.raises(WrongRequest, match=r"n = 0: out of range, 1 / n > 0"):
+        resolve(cell, {"n": 0})

@@ -47,6 +47,8 @@ def test_unequal_numbers_of_seeds_and_nan_are_refused():
         over_seeds(lambda a, b: 0.0, np.zeros(2), np.zeros(3))
     with pytest.raises(ValueError, match="statistic is NaN"):
         over_seeds(np.mean, np.array([1.0, np.nan]))
+    with pytest.raises(ValueError, match="NaN for some draws"):
+        over_seeds(lambda a: np.nan if len(set(a)) == 1 else a.mean(), np.array([1.0, 2.0]))
 
 
 def test_first_passage_is_the_first_record_at_or_above_the_level():

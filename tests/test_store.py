@@ -18,7 +18,7 @@ def halves(*, values: list[float], seed: int = 0, rate: float = 1.0, device: str
 @pytest.fixture
 def measured(own_store, monkeypatch):
     halves.calls = 0
-    made = Measurement(halves, 1, (), "closed form")
+    made = Measurement(halves, 1)
     made.__dict__["fingerprint"] = "0" * 16  # the function lies outside the package
     monkeypatch.setitem(store.MEASUREMENTS, made.name, made)
     return made
@@ -50,15 +50,15 @@ def test_a_new_default_argument_keeps_old_keys_and_a_new_version_does_not(measur
         return {}
 
     halves.__module__ = measured.function.__module__
-    assert Measurement(halves, 1, (), "closed form").key(values=[1]) == measured.key(values=[1])
-    assert Measurement(halves, 2, (), "closed form").key(values=[1]) != measured.key(values=[1])
+    assert Measurement(halves, 1).key(values=[1]) == measured.key(values=[1])
+    assert Measurement(halves, 2).key(values=[1]) != measured.key(values=[1])
 
 
 def test_a_data_set_enters_the_key_by_its_identity(measured, monkeypatch):
     def seen(*, dataset: str) -> store.Arrays:
         return {}
 
-    made = Measurement(seen, 1, (), "closed form")
+    made = Measurement(seen, 1)
     key = made.key(dataset="mnist")
     monkeypatch.setattr(store.data, "identity", lambda name: f"{name}-of-other-images")
     assert made.key(dataset="mnist") != key
@@ -80,7 +80,7 @@ def test_wrong_arguments_are_refused(measured, arguments, message):
 
 def test_positional_arguments_are_refused_when_a_measurement_is_declared():
     with pytest.raises(TypeError, match="values must be keyword-only"):
-        Measurement(lambda values: {}, 1, (), "closed form")
+        Measurement(lambda values: {}, 1)
 
 
 def test_provenance_says_how_the_record_came_about(measured):
@@ -97,9 +97,12 @@ def test_provenance_says_how_the_record_came_about(measured):
 
 
 def test_only_the_record_run_writes_to_the_tracked_part_and_both_are_read(measured, monkeypatch):
-    assert measured.record(values=[1]).path.is_relative_to(paths.LOCAL_MEASUREMENTS)
+    local = measured.record(values=[1])
+    assert local.path.is_relative_to(paths.LOCAL_MEASUREMENTS)
     monkeypatch.setenv("BOOK_RUN", "record")
-    assert measured.record(values=[1]).path.is_relative_to(paths.LOCAL_MEASUREMENTS)
+    tracked = measured.record(values=[1])
+    assert tracked.path.is_relative_to(paths.MEASUREMENTS), "what the record uses moves up"
+    assert read_record(tracked.path).provenance == local.provenance
     assert measured.record(values=[2]).path.is_relative_to(paths.MEASUREMENTS)
     monkeypatch.setenv("BOOK_RUN", "smoke")
     assert measured.record(values=[2]).path.is_relative_to(paths.MEASUREMENTS)
@@ -122,6 +125,14 @@ def test_a_damaged_record_is_set_aside_and_computed_again(measured, fault):
     assert halves.calls == calls + 1
     assert path.with_name(path.name + ".damaged").exists()
     assert measured.lookup(values=[1]) is not None
+
+
+def test_a_whole_record_of_other_arguments_is_no_hit_and_stays(measured):
+    record = measured.record(values=[1])
+    details = record.provenance | {"arguments": {"values": [1.0], "renamed": 3}}
+    write_record(store.Record(record.path, record.arrays, details))
+    assert measured.lookup(values=[1]) is None
+    assert record.path.exists()
 
 
 def test_fresh_computes_once_what_was_stored_before(measured, monkeypatch):

@@ -52,6 +52,9 @@ def test_parse_gives_values_as_what_they_are(text, annotation, expected):
         ("null", int),
         ("", int),
         ("__import__('os')", int),
+        ("{[]}", int),
+        ("{{}: 1}", list[int]),
+        ("1" + "0" * 400, float),
     ],
 )
 def test_parse_refuses_other_types(text, annotation):

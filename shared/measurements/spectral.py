@@ -20,7 +20,8 @@ SNAPSHOT_ITERATIONS = (100, 1_000, 10_000)  # and the last one
 
 @measurement(
     version=1,
-    kind="trained",
+    trajectories=("coefficients", "loss", "spectral_norms", "literal_norms"),
+    outcomes=("spectral_radii", "snapshots"),
     uses=(
         "models.build",
         "models.fully_connected.FullyConnected",
@@ -129,7 +130,7 @@ def learning_order(
 
 @measurement(
     version=1,
-    kind="trained",
+    outcomes=("ratio", "ratio_std", "unperturbed", "parameter_norm"),
     uses=(
         *learning_order.uses,
         "probes.spectrum.amplitudes",
