@@ -16,9 +16,11 @@ CARRIERS = {
     "checkpoints", "data", "devices", "files", "fingerprint", "paths", "progress", "provenance", "store",
     "sweep", "values",
 }  # fmt: skip
+TARGET = {k: v for k, v in SMALL_RUN.items() if k not in ("steps", "every")}
 SMALL = {
     "spectral.learning_order": SMALL_RUN,
-    "spectral.robustness": {k: v for k, v in SMALL_RUN.items() if k != "every"} | {"radii": 3, "draws": 2},
+    "spectral.robustness": TARGET | {"steps": 20, "radii": 3, "draws": 2},
+    "spectral.residual_rates": TARGET,
 }
 load()
 

@@ -157,3 +157,17 @@ def test_perturbations_refuse_what_has_no_meaning():
     for radii, draws, batch in (([-1.0], 1, 1), ([1.0], 0, 1), ([1.0], 1, 0)):
         with pytest.raises(ValueError, match="none below 0, 1 and 1 is allowed"):
             spectrum.perturbed_amplitudes(model, torch.zeros(4, 1), [1], radii, draws, seed=0, batch=batch)
+
+
+def test_the_flow_rate_is_the_limit_of_small_steps_of_gradient_descent():
+    model = build("fully_connected", in_channels=1, classes=1, hidden=7, layers=3, seed=5).double()
+    x = (torch.arange(12, dtype=torch.float64) / 12)[:, None]
+    y, at = torch.sin(5 * x), torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    found = spectrum.flow_rate(model, x, y, at)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    moved = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(moved.parameters(), lr=1e-6)
+    nn.functional.mse_loss(moved(x), y).backward()
+    optimizer.step()
+    expected = (moved(at) - model(at))[:, 0].detach() / 1e-6
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-8)

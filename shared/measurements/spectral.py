@@ -203,6 +203,71 @@ def robustness(
     }
 
 
+@measurement(
+    version=1,
+    uses=(
+        "models.build",
+        "models.fully_connected.FullyConnected",
+        "probes.spectrum.amplitudes",
+        "probes.spectrum.coefficients",
+        "probes.spectrum.flow_rate",
+        "rng.derived_seed",
+        "rng.generator",
+        "rng.global_seed",
+        "synthetic.waves",
+    ),
+)
+def residual_rates(
+    *,
+    frequencies: list[int],
+    amplitudes: list[float],
+    points: int = 200,
+    width: int = 256,
+    layers: int = 6,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    """How fast the residual of an untrained network changes at each frequency under gradient flow.
+
+    Network and target are those of :func:`learning_order` with the same seed, in float64. (The
+    theoretical explanation that the blog gives; Rahaman et al. 2019, sec. 3.)
+
+    Args:
+        frequencies, amplitudes, points, width, layers, seed, device: as in :func:`learning_order`.
+
+    Returns:
+        ``frequency`` [F], all whole numbers from 1 to below the Nyquist limit; ``rate`` [F], modulus of
+        the complex amplitude at each of the rate of the residual; ``closed_rate`` [F], the same of the
+        rate less the straight line between its values at 0 and 1, so that the two ends of the interval
+        meet; ``closed_function`` [F], the same of the network's own function less its line.
+
+    Raises:
+        ValueError: as :func:`learning_order`.
+    """
+    place = {"dtype": torch.float64, "device": resolve_device(device)}
+    target = waves(frequencies, amplitudes, points, seed=derived_seed(seed, 1))
+    x, y = target.positions[:, None].to(**place), target.values[:, None].to(**place)
+    model = build(
+        "fully_connected", in_channels=1, classes=1, hidden=width, layers=layers, seed=derived_seed(seed, 0)
+    ).to(**place)
+    to_the_end = torch.cat([x, torch.ones_like(x[:1])])
+    rate = spectrum.flow_rate(model, x, y, to_the_end).cpu()
+    function = model(to_the_end)[:, 0].detach().cpu()
+    band = list(range(1, (points + 1) // 2))
+    return {
+        "frequency": np.array(band, dtype=np.int32),
+        "rate": spectrum.amplitudes(rate[:-1], band).numpy(),
+        "closed_rate": spectrum.amplitudes(_closed(rate), band).numpy(),
+        "closed_function": spectrum.amplitudes(_closed(function), band).numpy(),
+    }
+
+
+def _closed(values: Tensor) -> Tensor:
+    """Samples [N] at n / N of a function less its line from 0 to 1, from samples [N + 1] up to 1."""
+    share = torch.arange(len(values), dtype=values.dtype) / (len(values) - 1)
+    return (values - values[0] - share * (values[-1] - values[0]))[:-1]
+
+
 def _trained(training: dict[str, Any]) -> nn.Module:
     """The network of :func:`learning_order`, trained now unless it is still there."""
     arguments = learning_order.resolve(training)

@@ -170,3 +170,27 @@ def perturbed_amplitudes(
             shifts = {name: radius * torch.stack([d[name] for d in directions]) for name in parameters}
             found.append(amplitudes(vmap(output)(shifts), frequencies))
     return torch.cat(found).reshape(len(radii), draws, len(frequencies))
+
+
+def flow_rate(model: nn.Module, x: Tensor, y: Tensor, at: Tensor) -> Tensor:
+    r"""How fast a network's function changes under gradient flow on its mean squared error.
+
+    :math:`\dot f(z) = -\nabla_\theta f(z) \cdot \nabla_\theta \frac1N \sum_n (f(x_n) - y_n)^2`, which on
+    the training inputs is also the rate of the residual :math:`f - y`.
+
+    Args:
+        model: with one output; its parameters and gradients are left as they are.
+        x: [N, in] training inputs.
+        y: [N, 1] targets.
+        at: [M, in] where the rate is wanted.
+
+    Returns:
+        [M], of the precision of ``x``.
+    """
+    parameters = list(model.parameters())
+    descent = [-g for g in torch.autograd.grad(nn.functional.mse_loss(model(x), y), parameters)]
+    # The product of the Jacobian with the descent direction, as the derivative of one with its transpose.
+    output = model(at)[:, 0]
+    probe = torch.zeros_like(output, requires_grad=True)
+    transposed = torch.autograd.grad(output, parameters, probe, create_graph=True)
+    return torch.autograd.grad(transposed, probe, descent)[0]
