@@ -147,7 +147,8 @@ def make_project(tmp_path: Path) -> Callable[[], Project]:
     def make(name: str = "ein Büchlein") -> Project:
         root = tmp_path / name
         shutil.copytree(paths.PACKAGE, root / "shared", ignore=shutil.ignore_patterns("__pycache__"))
-        (root / "shared" / "measurements" / "spectral.py").unlink()
+        for module in (root / "shared" / "measurements").glob("[!_]*.py"):
+            module.unlink()
         (root / "shared" / "measurements" / "sample.py").write_text(SAMPLE_MEASUREMENT)
         project = Project(root)
         (root / "book").mkdir()

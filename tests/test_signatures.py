@@ -21,6 +21,8 @@ SMALL = {
     "spectral.learning_order": SMALL_RUN,
     "spectral.robustness": TARGET | {"steps": 20, "radii": 3, "draws": 2},
     "spectral.residual_rates": TARGET,
+    "spectral_regions.plane_regions": {"width": 4, "layers": 3, "samples": 20, "steps": 5, "checks": 5},
+    "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }
 load()
 

@@ -262,6 +262,52 @@ def residual_rates(
     }
 
 
+@measurement(
+    version=1,
+    outcomes=("amplitude",),
+    uses=(*learning_order.uses, "probes.spectrum.amplitudes"),
+)
+def trained_spectrum(
+    *,
+    frequencies: list[int],
+    amplitudes: list[float],
+    points: int = 200,
+    width: int = 256,
+    layers: int = 6,
+    learning_rate: float = 3e-4,
+    steps: int = 10_000,
+    samples: int = 16_384,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    """The spectrum of a trained network far above the frequencies of its target.
+
+    The network is the one that :func:`learning_order` trains with the same arguments, evaluated on a
+    grid much finer than its samples. (The theorem on the decay of the spectrum.)
+
+    Args:
+        frequencies, amplitudes, points, width, layers, learning_rate, steps: as in :func:`learning_order`.
+        samples: of the grid on which the trained network is evaluated.
+        seed, device: as in :func:`learning_order`.
+
+    Returns:
+        ``frequency`` [F], whole numbers from 1 to a quarter of ``samples``; ``amplitude`` [F] of the
+        function less the line between its values at 0 and 1.
+
+    Raises:
+        ValueError: as :func:`learning_order`, or ``samples`` is below 8.
+    """
+    if samples < 8:
+        raise ValueError(f"samples = {samples}: at least 8 are needed")
+    training = {name: value for name, value in locals().items() if name in learning_order.parameters}
+    model = _trained(training).double().cpu()
+    x = torch.arange(samples + 1, dtype=torch.float64)[:, None] / samples
+    band = list(range(1, samples // 4 + 1))
+    with torch.no_grad():
+        amplitude = spectrum.amplitudes(_closed(model(x)[:, 0]), band)
+    return {"frequency": np.array(band, dtype=np.int32), "amplitude": amplitude.float().numpy()}
+
+
 def _closed(values: Tensor) -> Tensor:
     """Samples [N] at n / N of a function less its line from 0 to 1, from samples [N + 1] up to 1."""
     share = torch.arange(len(values), dtype=values.dtype) / (len(values) - 1)
