@@ -116,12 +116,18 @@ def _not_of_type(parameter: Parameter, text: str) -> WrongRequest:
 
 
 def _check(condition: str, values: Mapping[str, Any]) -> None:
-    code = compile(condition, "condition", "eval")  # the source is a notebook of this project
-    try:
-        met = eval(code, {"__builtins__": {}, **CONDITION_NAMES, **values})
-    except (ArithmeticError, TypeError, ValueError, LookupError):  # such as a division by zero
-        met = False
-    if not met:
-        mentioned = {node.id for node in ast.walk(ast.parse(condition)) if isinstance(node, ast.Name)}
-        given = ", ".join(f"{name} = {value!r}" for name, value in values.items() if name in mentioned)
-        raise WrongRequest(f"{given}: out of range, {condition} is required")
+    """Evaluate each part of a condition that ``and`` joins, so that a refusal names the one not met."""
+    whole = ast.parse(condition, mode="eval").body
+    joined = isinstance(whole, ast.BoolOp) and isinstance(whole.op, ast.And)
+    for part in whole.values if joined else [whole]:
+        text = ast.unparse(part)
+        try:
+            met = eval(
+                text, {"__builtins__": {}, **CONDITION_NAMES, **values}
+            )  # from a notebook of this project
+        except (ArithmeticError, TypeError, ValueError, LookupError):  # such as a division by zero
+            met = False
+        if not met:
+            mentioned = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+            given = ", ".join(f"{name} = {value!r}" for name, value in values.items() if name in mentioned)
+            raise WrongRequest(f"{given}: out of range, {text} is required")

@@ -1,5 +1,6 @@
 """Running figures: requests checked before anything runs, then executed one after another."""
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -17,6 +18,7 @@ from shared import paths, results
 from shared.errors import WrongRequest, nearest
 from shared.execution import Executed, Request, execute
 from shared.figures import RECORD, Figure, all_figures, find
+from shared.files import write_atomically
 from shared.parameters import parse_assignments, resolve
 from shared.progress import bar
 from shared.report import duration
@@ -101,6 +103,8 @@ def _check_device(values: dict[str, Any]) -> None:
 def run(requests: list[Request], console: Console) -> None:
     """Execute requests in order and print, for each, where its executed copy lies.
 
+    Figures of a run that is not the book's page are written beside the copy as images, too.
+
     Raises:
         FailedRun: a notebook failed; those before it are finished and kept.
     """
@@ -116,8 +120,22 @@ def run(requests: list[Request], console: Console) -> None:
             and request.output == _default_output(request.figure, request.label, {})
         ):
             results.save_time(request.figure, request.label, time.perf_counter() - start)
+        if request.output != request.figure.page:
+            save_images(executed.path)
         how = "unchanged" if executed.was_current else f"executed in {duration(time.perf_counter() - start)}"
         console.print(f"{request.figure.name} ({request.label}): {how}, {_shown(executed)}", markup=False)
+
+
+def save_images(notebook: Path) -> list[Path]:
+    """Write the figures of an executed notebook beside it, as NAME.1.png, NAME.2.png and so on."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    written = []
+    for data in outputs:
+        if "image/png" in data:
+            written.append(notebook.with_suffix(f".{len(written) + 1}.png"))
+            write_atomically(written[-1], base64.b64decode(data["image/png"]))
+    return written
 
 
 def _shown(executed: Executed) -> str:

@@ -270,6 +270,10 @@ def test_figures_are_drawn_whatever_the_environment_says(project):
     project.write_notebook("import matplotlib.pyplot as plt\nplt.plot([0, 1])")
     assert project.book("run", "fig01").returncode == 0
     assert "image/png" in project.page.read_text()
+    assert not list(project.page.parent.glob("*.png"))
+    output = project.root / "mine" / "figure.ipynb"
+    assert project.book("run", "fig01", "--output", str(output)).returncode == 0
+    assert output.with_suffix(".1.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_processes_that_want_one_record_compute_it_once(project):
