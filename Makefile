@@ -4,6 +4,12 @@ PYTHON ?= python3
 ENVIRONMENT := .venv
 RUN := $(ENVIRONMENT)/bin/python
 INSTALLED := $(ENVIRONMENT)/installed
+TESTED := $(ENVIRONMENT)/tested
+# Everything a test can depend on: all files but those that the commands below make.
+MADE := ./.git $(addprefix ./,$(ENVIRONMENT)) ./runs ./book/_build ./book/figures \
+  ./data_cache/local ./data_cache/checkpoints ./data_cache/locks ./data_cache/datasets
+TESTED_FILES := $(shell find . \( $(foreach path,$(MADE),-path $(path) -o) -name __pycache__ \
+  -o -name '.*_cache' -o -name '*.egg-info' \) -prune -o -type f ! -name '* *' -print)
 
 .PHONY: book test lock signatures
 
@@ -11,10 +17,14 @@ book: $(INSTALLED)
 	@$(RUN) -m shared.cli run --all
 	@$(RUN) -m shared.cli build --strict
 
-test: book
+test: book $(TESTED)
+	@echo "All tests have passed"
+
+$(TESTED): $(INSTALLED) $(TESTED_FILES)
 	@$(RUN) -m ruff check
 	@$(RUN) -m ruff format --check
 	@$(RUN) -m pytest
+	@touch $(TESTED)
 
 # The exact versions of everything; needs uv (pip install uv).
 lock:

@@ -99,7 +99,7 @@ def _claim_rows() -> Iterable[str]:
     yield "| claim | published | here | verdict | figure |"
     yield "|---|---|---|---|---|"
     titles = {figure.name: figure.title for figure in all_figures()}
-    for claim, entry in claims.registry().items():
+    for claim, entry in sorted(claims.registry().items(), key=lambda item: item[1]["figure"]):
         verdict = verdicts.get(claim)
         link = f"[{titles[entry['figure']]}](/figures/{entry['figure']}.ipynb)"
         cells = [
