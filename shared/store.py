@@ -179,9 +179,10 @@ class Measurement:
             **timing,
             **provenance.environment(resolved.get("device", "cpu")),
         }
-        record = Record(self.path(**arguments), arrays, details)
-        write_record(record)
-        return self._used(record, record.path)
+        path = self.path(**arguments)
+        write_record(Record(path, arrays, details))
+        # Read back, so that the first call returns what every later one does.
+        return self._used(read_record(path), path)
 
     def record(self, **arguments: Any) -> Record:
         """The stored record, or one computed and stored now.
@@ -263,6 +264,7 @@ def read_record(path: Path) -> Record:
 
 def write_record(record: Record) -> None:
     """Write a record in one step: a reader sees the whole file or none."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in record.arrays.items()}
+    # Not np.ascontiguousarray, which makes a vector of a scalar.
+    arrays = {name: np.asarray(array, order="C") for name, array in record.arrays.items()}
     details = {"provenance": canonical_json(record.provenance)}
     write_atomically(record.path, safetensors.numpy.save(arrays, metadata=details))

@@ -32,6 +32,7 @@ def test_a_hit_returns_what_is_stored(measured):
     for name, array in first.items():
         np.testing.assert_array_equal(second[name], array)
         assert second[name].dtype == array.dtype
+        assert second[name].shape == array.shape
 
 
 def test_the_key_holds_what_differs_from_the_defaults(measured):
@@ -181,6 +182,7 @@ def test_arrays_of_every_kind_survive(measured):
     for name, array in arrays.items():
         np.testing.assert_array_equal(read[name], array)
         assert read[name].dtype == array.dtype
+        assert read[name].shape == array.shape, name
 
 
 def test_a_lock_can_be_taken_again_after_it_was_held(own_store):
