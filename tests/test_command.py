@@ -1,6 +1,7 @@
 """The ``book`` command, run as a person runs it, on a small project of its own."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -193,9 +194,9 @@ def test_make_stops_where_a_notebook_fails(project):
     project.write_notebook("1 / 0")
     makefile = ["make", "-f", str(paths.ROOT / "Makefile"), "book", "-o", "installed"]
     done = subprocess.run(
-        [*makefile, f"RUN={sys.executable}", "INSTALLED=installed"],
+        [*makefile, f"RUN={shlex.quote(sys.executable)}", "INSTALLED=installed"],
         cwd=project.root,
-        env=project.environment,
+        env={name: value for name, value in project.environment.items() if not name.startswith("MAKE")},
         capture_output=True,
         text=True,
         check=False,
