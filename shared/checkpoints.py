@@ -49,11 +49,6 @@ class Checkpoint:
         """What :meth:`save_state` wrote last, or None."""
         return self._read(self.state_path)
 
-    def discard(self) -> None:
-        """Remove both files."""
-        self.network_path.unlink(missing_ok=True)
-        self.state_path.unlink(missing_ok=True)
-
     @staticmethod
     def _write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
