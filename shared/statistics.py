@@ -65,6 +65,12 @@ def number(value: Any) -> str:
     return ", ".join(texts)
 
 
+def exact(value: Any) -> Estimate:
+    """A value [K] (or a scalar) that no seed enters, as an estimate whose interval is itself."""
+    value = np.asarray(value, dtype=float)
+    return Estimate(value, value, value, samples=1)
+
+
 def first_passage(iteration: np.ndarray, curves: np.ndarray, level: float = 0.5) -> np.ndarray:
     """The first recorded iteration at which each curve reaches a level.
 

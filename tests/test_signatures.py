@@ -22,6 +22,15 @@ SMALL = {
     "spectral.robustness": TARGET | {"steps": 20, "radii": 3, "draws": 2},
     "spectral.residual_rates": TARGET,
     "spectral_regions.plane_regions": {"width": 4, "layers": 3, "samples": 20, "steps": 5, "checks": 5},
+    "spectral_images.kernel_spectrum": {
+        "noise": "white",
+        "dataset": "fashion_mnist_small",
+        "count": 20,
+        "bins": 5,
+        "width": 4,
+        "layers": 3,
+        "steps": 5,
+    },
     "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }
 load()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shared.statistics import first_passage, number, over_seeds, rank_correlation
+from shared.statistics import exact, first_passage, number, over_seeds, rank_correlation
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says():
@@ -40,6 +40,11 @@ def test_vectors_and_infinite_values_are_kept():
 def test_one_seed_has_an_unbounded_interval():
     found = over_seeds(np.mean, np.array([1.0]))
     assert (found.value, found.low, found.high, found.samples) == (1.0, -np.inf, np.inf, 1)
+
+
+def test_an_exact_value_is_its_own_interval():
+    found = exact([1.0, 2.0])
+    assert found.value.tolist() == found.low.tolist() == found.high.tolist() == [1.0, 2.0]
 
 
 def test_unequal_numbers_of_seeds_and_nan_are_refused():
