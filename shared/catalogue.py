@@ -61,6 +61,7 @@ def parameter_lines(figure: Figure) -> Iterator[str]:
         yield f"required: {condition}"
 
 
+MAIN_LIBRARIES = ("torch", "numpy", "python")
 STATUS_HEADINGS = (
     "figure",
     "records",
@@ -93,9 +94,7 @@ def status_rows() -> Iterator[list[str]]:
             duration(sum(fact["seconds"] for fact in facts)),
             each(f"{fact['device_name']} ({fact['device']})" for fact in facts),
             each(fact["threads"] for fact in facts),
-            each(
-                ", ".join(f"{name} {version}" for name, version in fact["versions"].items()) for fact in facts
-            ),
+            each(", ".join(f"{name} {fact['versions'][name]}" for name in MAIN_LIBRARIES) for fact in facts),
             f"{len(verified)} {span(verified)}" if verified else "no",
             _state(len(found), stale, len(missing)),
         ]

@@ -166,13 +166,25 @@ def claim_box(verdict: Verdict) -> str:
         f'<div class="claim claim-{verdict.verdict.split()[0]}" id="{html.escape(verdict.claim)}">'
         f'<p class="claim-verdict">{verdict.verdict}</p>'
         f"<p>{html.escape(entry['claim'])}</p>"
-        "<table><thead><tr><th>quantity</th><th>published</th><th>here</th><th>95 % interval</th>"
+        "<table><thead><tr><th>quantity</th><th>published or required</th><th>here</th><th>95 % interval</th>"
         f"<th>holds</th></tr></thead><tbody>{rows}</tbody></table>"
-        f"{_not_counted()}"
+        f"{_note(entry)}{_not_counted()}"
         f'<p class="claim-source">{html.escape(place)}. {_how_known(entry)}'
-        f"Tested at {entry['scale']} scale, with {verdict.samples} seeds. "
+        f"{_tested(entry, verdict)}"
         f"Claim <code>{html.escape(verdict.claim)}</code>.</p></div>"
     )
+
+
+def _note(entry: dict[str, Any]) -> str:
+    return f"<p>{html.escape(entry['note'])}</p>" if "note" in entry else ""
+
+
+def _tested(entry: dict[str, Any], verdict: Verdict) -> str:
+    """At what scale and with how many seeds; a run that is not the record has no claim to a scale."""
+    if "identity" in entry or os.environ.get("BOOK_RUN") != "record":
+        return ""
+    seeds = f" with {verdict.samples} seeds" if verdict.samples > 1 else ""
+    return f"Tested at {entry['scale']} scale{seeds}. "
 
 
 def _not_counted() -> str:

@@ -27,7 +27,7 @@ KERNEL_COMMAND = [
     "ipykernel_launcher",
     "-f",
     "{connection_file}",
-    "--log-level=ERROR",
+    "--log-level=CRITICAL",
 ]
 # Cells that papermill adds to the source's own, which are the ones a message counts.
 ADDED_TAGS = {"papermill-error-cell-tag", "injected-parameters"}
@@ -103,12 +103,13 @@ def execute(request: Request, progress_file: Path | None = None) -> Executed:
     for name in ("papermill", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
+    since = _fresh_since(request)
     inputs = request.inputs_digest()  # before the run, lest a change during it pass for up to date
     with tempfile.TemporaryDirectory(prefix="relu-book-") as scratch:
         partial = Path(scratch) / "executed.ipynb"
         error: BaseException | None = None
         try:
-            with _kernel_environment(request, Path(scratch), progress_file):
+            with _kernel_environment(request, since, Path(scratch), progress_file):
                 papermill.execute_notebook(
                     str(request.figure.notebook),
                     str(partial),
@@ -121,11 +122,29 @@ def execute(request: Request, progress_file: Path | None = None) -> Executed:
             error = raised
         notebook = json.loads(partial.read_text(encoding="utf-8")) if partial.exists() else {"cells": []}
         _refuse_unfinished(request, notebook, error)
+        _fresh_mark(request).unlink(missing_ok=True)
         return _publish(request, notebook, inputs)
 
 
+def _fresh_since(request: Request) -> str:
+    """The time before which records do not count; that of an interrupted fresh run is taken up again."""
+    if not request.fresh:
+        return ""
+    mark = _fresh_mark(request)
+    if not mark.exists():
+        write_atomically(mark, now())
+    return mark.read_text(encoding="utf-8")
+
+
+def _fresh_mark(request: Request) -> Path:
+    key = canonical_json([request.label, dict(request.values), str(request.output)])
+    return paths.RUNS / "fresh" / hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
 @contextlib.contextmanager
-def _kernel_environment(request: Request, scratch: Path, progress_file: Path | None) -> Iterator[None]:
+def _kernel_environment(
+    request: Request, since: str, scratch: Path, progress_file: Path | None
+) -> Iterator[None]:
     """Make ``python3`` mean this interpreter, keep the user's IPython files out, pass the run's facts."""
     spec = scratch / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
@@ -138,7 +157,7 @@ def _kernel_environment(request: Request, scratch: Path, progress_file: Path | N
         "PYTHONPATH": os.pathsep.join([str(paths.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "BOOK_RUN": request.label,
         "BOOK_JOBS": str(request.jobs or 0),
-        "BOOK_FRESH": now() if request.fresh else "",
+        "BOOK_FRESH": since,
         "BOOK_PROGRESS": str(progress_file or os.devnull),
     }
     before = {name: os.environ.get(name) for name in changes}

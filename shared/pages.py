@@ -96,14 +96,14 @@ def _claim_rows() -> Iterable[str]:
     counts = [verdicts.get(claim, {}).get("verdict", claims.NOT_TESTED) for claim in claims.registry()]
     tally = (f"{counts.count(v)} {v}" for v in dict.fromkeys([claims.REPRODUCED, claims.PARTLY, *counts]))
     yield f"{counted(len(counts), 'claim')}: {', '.join(tally)}.\n"
-    yield "| claim | published | here | verdict | figure |"
+    yield "| claim | published or required | here | verdict | figure |"
     yield "|---|---|---|---|---|"
     titles = {figure.name: figure.title for figure in all_figures()}
     for claim, entry in sorted(claims.registry().items(), key=lambda item: item[1]["figure"]):
         verdict = verdicts.get(claim)
         link = f"[{titles[entry['figure']]}](/figures/{entry['figure']}.ipynb)"
         cells = [
-            f"{entry['claim']} ({claims.sources()[entry['source']]}) `{claim}`",
+            f"{entry['claim']} ({claims.sources()[entry['source']]}) `{claim}` {entry.get('note', '')}",
             claims.published_summary(entry),
             claims.measured_summary(verdict) if verdict else "",
             f"**{verdict['verdict']}** ({entry['scale']} scale)" if verdict else claims.NOT_TESTED,

@@ -26,6 +26,7 @@ def use_style() -> None:
         "savefig.facecolor": "white",
         "figure.dpi": 110,
         "figure.constrained_layout.use": True,
+        "figure.constrained_layout.w_pad": 0.08,
         "axes.titlesize": "medium",
         "axes.spines.top": False,
         "axes.spines.right": False,

@@ -60,6 +60,9 @@ def number(value: Any) -> str:
     """A number, or several, as the pages write it: three digits, no exponent where it can be helped."""
     texts = []
     for entry in np.ravel(np.asarray(value, dtype=float)):
+        if np.isinf(entry):
+            texts.append("∞" if entry > 0 else "-∞")
+            continue
         text = f"{entry:.3g}"
         texts.append(f"{entry:,.0f}".replace(",", "\u202f") if "e+" in text or abs(entry) >= 1000 else text)
     return ", ".join(texts)

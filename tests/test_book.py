@@ -210,3 +210,9 @@ def test_generated_tables_are_written_only_when_they_change(tmp_path, monkeypatc
     assert {path.name for path in stamps} == {"_claims.md", "_status.md"}
     write_generated_tables()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == stamps
+
+
+def test_tables_of_a_page_are_drawn(pages):
+    for path, found in pages.items():
+        assert not re.search(r"<p>\s*\|", found.path.read_text(encoding="utf-8")), path
+    assert "<table" in page(pages, "figures/spectral/fig02_learned_function").path.read_text(encoding="utf-8")

@@ -96,7 +96,7 @@ def test_a_judged_claim_shows_what_it_was_judged_by(one_claim, monkeypatch):
         "2\u202f000",
         "above 0",
         "1 to 3",
-        "full scale, with 5 seeds",
+        "full scale with 5 seeds",
     ):
         assert text in box
     assert box.count(">yes<") == 2
@@ -124,7 +124,7 @@ def test_infinite_values_survive_in_json(one_claim):
     )
     part = verdict.as_json()["parts"]["size"]
     assert part["value"] == [1.0, "inf"]
-    assert "inf" in claims.claim_box(verdict)
+    assert "∞" in claims.claim_box(verdict)
     assert claims.measured_summary(verdict.as_json())
 
 
@@ -150,6 +150,7 @@ def test_every_claim_of_the_registry_is_complete():
         assert entry["scale"] in ("full", "reduced"), name
         assert entry["claim"].endswith("."), name
         assert entry["place"], name
+        assert entry.get("note", ".").endswith("."), name
         assert {"direction", "size", "identity"} & entry.keys(), name
         if "direction" in entry:
             assert entry["direction"].keys() == {"statistic", "unit", "null_value", "sign"}, name

@@ -338,3 +338,23 @@ def test_smoke_time_is_kept_when_everything_was_computed(project):
     results = json.loads((project.root / "data_cache" / "results.json").read_text())
     assert results[FIGURE]["seconds"]["smoke"] > 0
     assert "smoke" in project.book("list").stdout
+
+
+def test_an_interrupted_fresh_run_continues_and_a_finished_one_starts_anew(project):
+    arguments = ("run", "fig01", "-p", "steps=8", "-p", "wait=1", "-j", "1")
+    assert project.book(*arguments).returncode == 0
+    process = subprocess.Popen(
+        project.command(*arguments, "--fresh"), cwd=project.root, env=project.environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while project.calls() < 8 + 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert project.book(*arguments, "--fresh").returncode == 0
+    assert project.calls() <= 8 + 8 + 1, "only the one that was interrupted is computed twice"
+    before = project.calls()
+    assert project.book(*arguments, "--fresh").returncode == 0
+    assert project.calls() == before + 8

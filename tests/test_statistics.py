@@ -71,3 +71,4 @@ def test_rank_correlation():
 
 def test_numbers_are_written_without_exponents():
     assert number([0.12345, 1234567.0, 22000, 3]) == "0.123, 1\u202f234\u202f567, 22\u202f000, 3"
+    assert number([np.inf, -np.inf]) == "∞, -∞"
