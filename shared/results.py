@@ -31,11 +31,11 @@ def save(figure: Figure, executed: Executed) -> None:
     found = {
         "verdicts": {verdict["claim"]: verdict for verdict in executed.verdicts},
         "records": sorted(executed.records),
-        "seconds": {RECORD: round(sum(_seconds(name) for name in executed.records), 1)},
     }
+    computing = round(sum(_seconds(name) for name in executed.records), 1)
     with locked("results"):
         before = load()
-        seconds = before.get(figure.name, {}).get("seconds", {}) | found["seconds"]
+        seconds = before.get(figure.name, {}).get("seconds", {}) | {RECORD: computing}
         _replace(before, figure, found | {"seconds": seconds})
 
 
