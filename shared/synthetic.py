@@ -44,3 +44,39 @@ def waves(frequencies: list[int], amplitudes: list[float], points: int, *, seed:
     components = torch.sin(2 * math.pi * turns + phases[:, None])
     values = torch.tensor(amplitudes, dtype=torch.float64) @ components
     return Waves(positions, values, phases)
+
+
+def flower_curve(positions: Tensor, lobes: int) -> Tensor:
+    r"""Points :math:`\gamma_L(z) = (1 + \tfrac12 \sin 2\pi L z)(\cos 2\pi z, \sin 2\pi z)` of a closed curve.
+
+    A wave of frequency k over z needs the lower a frequency in the plane the more the curve winds,
+    which is the source's reason to vary L. (Rahaman et al. 2019, sec. 4.)
+
+    Args:
+        positions: z [N], one turn over [0, 1).
+        lobes: L, petals of the flower; 0 is the unit circle.
+
+    Returns:
+        [N, 2], of the type of ``positions``.
+
+    Raises:
+        ValueError: ``lobes`` is negative.
+    """
+    if lobes < 0:
+        raise ValueError(f"lobes = {lobes}: a flower has 0 or more")
+    angle = 2 * math.pi * positions
+    radius = 1 + torch.sin(lobes * angle) / 2
+    return radius[:, None] * torch.stack([torch.cos(angle), torch.sin(angle)], dim=1)
+
+
+def radial_wave(points: Tensor, frequency: float) -> Tensor:
+    r"""Values [N] of :math:`\sin(2\pi k \lVert x \rVert)` at ``points`` [N, D], as the blog's code has it.
+
+    The paper leaves out the :math:`2\pi` (Rahaman et al. 2019, sec. 3).
+
+    Raises:
+        ValueError: the frequency k, in waves per unit of length, is negative or not finite.
+    """
+    if not 0 <= frequency < math.inf:
+        raise ValueError(f"frequency = {frequency}: it must be finite and not negative")
+    return torch.sin(2 * math.pi * frequency * points.norm(dim=1))

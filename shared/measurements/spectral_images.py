@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from shared import data
+from shared.checkpoints import Checkpoint
 from shared.devices import resolve_device
 from shared.models import build
 from shared.probes.kernel import binned_spectrum, eigenbasis, gaussian_kernel
 from shared.rng import derived_seed, generator
 from shared.store import Arrays, measurement
+from shared.synthetic import radial_wave
 from shared.training import Recipe, train
 
 
@@ -106,6 +108,106 @@ def kernel_spectrum(
         "clean_spectrum": binned_spectrum(clean, basis, bins).float().numpy(),
         "noisy_spectrum": binned_spectrum(noisy, basis, bins).float().numpy(),
         "eigenvalue": values.float().numpy(),
+    }
+
+
+@measurement(
+    version=1,
+    trajectories=("clean_error", "noisy_error", "accuracy", "training_error"),
+    uses=(
+        "models.build",
+        "models.fully_connected.FullyConnected",
+        "rng.derived_seed",
+        "rng.generator",
+        "rng.global_seed",
+        "synthetic.radial_wave",
+        "training.Recipe",
+        "training.train",
+    ),
+)
+def label_noise(
+    *,
+    frequency: float,
+    amplitude: float,
+    dataset: str = "mnist",
+    classes: list[int] = [3, 8],  # noqa: B006  read only, and a default has to be plain data
+    count: int = 11_982,
+    training_share: float = 0.8,
+    width: int = 256,
+    layers: int = 6,
+    learning_rate: float = 1e-4,
+    steps: int = 1_500,
+    every: int = 10,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    r"""Train on labels of images with a radial wave added, and validate on other images.
+
+    The inputs are the first images of two classes, in the order of the file; those at its end are
+    held out. Labels are :math:`\pm 1 + \beta \sin(2\pi k \lVert x \rVert)`. (The source's second
+    experiment on images; Rahaman et al. 2019, sec. 3.)
+
+    Args:
+        frequency: k, waves per unit of the norm of the pixels over 255.
+        amplitude: :math:`\beta`; 0 trains on clean labels.
+        dataset: name or folder, see :func:`shared.data.load`.
+        classes: the two labels, for -1 and +1.
+        count: n images of the two classes.
+        training_share: of the images, rounded down; the rest is for validation.
+        width, layers, learning_rate, steps: of the network and its full-batch Adam.
+        every: iterations between observations.
+        seed: of the initial weights.
+        device: where to train.
+
+    Returns:
+        ``iteration`` [T]; of the images held out, ``clean_error`` and ``noisy_error`` [T], mean squared
+        error against labels without and with the wave, and ``accuracy`` [T] of the sign;
+        ``training_error`` [T], mean squared error against the noisy labels trained on; ``noise_power``,
+        mean square of the wave on the images held out.
+
+    Raises:
+        ValueError: the set lacks one of the classes or has too few images, or a size is refused.
+        DataUnavailable: the data set cannot be had.
+        Diverged: the loss is not finite.
+    """
+    # First of all, so that the only local names are the arguments.
+    arguments = dict(locals()) | {"dataset": data.identity(dataset)}
+    if not (0 < training_share < 1 and 0 <= amplitude < np.inf):
+        raise ValueError(
+            f"training_share = {training_share}, amplitude = {amplitude}: a share between 0 and 1 and "
+            "a finite amplitude of at least 0 are needed"
+        )
+    x, clean = _two_classes(dataset, classes, count)
+    noise = amplitude * radial_wave(x, frequency)
+    place = {"dtype": torch.float32, "device": resolve_device(device)}
+    model = build(
+        "fully_connected", in_channels=x.shape[1], classes=1, hidden=width, layers=layers,
+        seed=derived_seed(seed, 0),
+    ).to(**place)  # fmt: skip
+    inputs, labels = x.to(**place), (clean + noise)[:, None].to(**place)
+    trained = int(training_share * count)
+
+    def observe(step: int, model: nn.Module, output: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            held_out = model(inputs[trained:])[:, 0].cpu().double()
+        return {
+            "clean_error": (held_out - clean[trained:]).square().mean(),
+            "noisy_error": (held_out - clean[trained:] - noise[trained:]).square().mean(),
+            "accuracy": ((held_out > 0) == (clean[trained:] > 0)).double().mean(),
+            "training_error": nn.functional.mse_loss(output, labels[:trained]),
+        }
+
+    checkpoint = Checkpoint(label_noise.name, arguments, label_noise.fingerprint)
+    seen = train(
+        model, inputs[:trained], labels[:trained], Recipe(steps=steps, learning_rate=learning_rate),
+        observe=observe, at=lambda step: step % every == 0 or step == steps, checkpoint=checkpoint,
+    )  # fmt: skip
+    checkpoint.save_network(model.state_dict())
+    watched = ("clean_error", "noisy_error", "accuracy", "training_error")
+    return {
+        "iteration": seen["iteration"].numpy().astype(np.int32),
+        **{name: seen[name].float().numpy() for name in watched},
+        "noise_power": noise[trained:].square().mean().float().numpy(),
     }
 
 
