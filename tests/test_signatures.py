@@ -31,6 +31,25 @@ SMALL = {
         "layers": 3,
         "steps": 5,
     },
+    "spectral_images.label_noise": {
+        "frequency": 0.2,
+        "amplitude": 1.0,
+        "dataset": "fashion_mnist_small",
+        "count": 20,
+        "width": 4,
+        "layers": 3,
+        "steps": 5,
+    },
+    "spectral_curves.curve_regression": TARGET | {"lobes": 2, "steps": 20},
+    "spectral_curves.curve_classification": {
+        "lobes": 2,
+        "frequency": 3,
+        "points": 16,
+        "width": 8,
+        "layers": 3,
+        "steps": 20,
+        "resolution": 4,
+    },
     "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }
 load()
