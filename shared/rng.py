@@ -21,6 +21,18 @@ def generator(seed: int, *index: int) -> torch.Generator:
     return torch.Generator().manual_seed(derived_seed(seed, *index))
 
 
+def normal_rows(seed: int, *index: int, rows: int, columns: int) -> torch.Tensor:
+    """Independent standard normal draws, [rows, columns] float64, all at once.
+
+    Row i has its own place in the stream of a counter-based generator, so that it depends on the
+    seed, the index, i and the number of columns alone: not on how many rows are drawn with it.
+    """
+    words = np.random.Philox(key=derived_seed(seed, *index)).random_raw(rows * columns)
+    # The centres of 2^53 equal parts of (0, 1): never 0 or 1, whose normal quantiles are infinite.
+    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return torch.special.ndtri(torch.from_numpy(uniform)).reshape(rows, columns)
+
+
 @contextlib.contextmanager
 def global_seed(seed: int, *index: int) -> Iterator[None]:
     """Seed torch's global CPU generator inside the block, and restore its state afterwards.
