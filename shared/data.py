@@ -338,3 +338,21 @@ def _listing_digest(folder: Path) -> str:
         if path.is_file()
     )
     return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:12]
+
+
+def photograph(size: int) -> np.ndarray:
+    """A photograph in the public domain, as float32 [3, size, size] from 0 to 1.
+
+    The portrait of Grace Hopper that comes with matplotlib: its upper square, reduced to ``size``.
+
+    Raises:
+        ValueError: the size is not from 2 to 512.
+    """
+    from matplotlib.cbook import get_sample_data
+    from PIL import Image
+
+    if not 2 <= size <= 512:
+        raise ValueError(f"size = {size}: from 2 to 512 pixels")
+    with get_sample_data("grace_hopper.jpg") as file, Image.open(file) as image:
+        square = image.convert("RGB").crop((0, 0, 512, 512)).resize((size, size), Image.Resampling.LANCZOS)
+        return np.asarray(square).transpose(2, 0, 1).astype(np.float32) / 255

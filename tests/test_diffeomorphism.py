@@ -7,6 +7,8 @@ from shared.probes.diffeomorphism import (
     deform,
     displacement_field,
     folding,
+    gradient,
+    gradient_norm,
     modes,
     temperature_bounds,
     temperature_for,
@@ -99,6 +101,7 @@ def test_the_mean_norm_of_the_gradient_is_that_of_its_modes(convention):
     order = torch.arange(1, size - 1, dtype=torch.float64)
     weight = order[:, None] ** 2 + order**2
     norm = math.pi**2 / 4 * (coefficients.square() * weight).sum(dim=(1, 2, 3))
+    torch.testing.assert_close(gradient_norm(field * size), norm)
     expected = math.pi**2 / 2 * int(modes(cutoff, convention).sum()) * temperature
     assert norm.mean().item() == pytest.approx(
         expected, rel=4 * (norm.std() / norm.mean()).item() / 4_000**0.5
@@ -274,6 +277,7 @@ def test_xi_is_that_of_the_gradient_from_fine_differences():
         waves_u, waves_v = torch.sin(math.pi * order * u), torch.sin(math.pi * order * v)
         return torch.einsum("i,caij,j->ca", waves_v, coefficients, waves_u)
 
+    exact = gradient(field)
     largest = torch.full((3,), -torch.inf, dtype=torch.float64)
     for column in range(size):
         for row in range(size):
@@ -285,6 +289,7 @@ def test_xi_is_that_of_the_gradient_from_fine_differences():
                 ],
                 dim=-1,
             )
+            torch.testing.assert_close(exact[..., row, column], jacobian, rtol=1e-6, atol=1e-8)
             symmetric = (jacobian + jacobian.mT) / 2
             largest = torch.maximum(largest, torch.linalg.eigvalsh(symmetric)[:, -1])
     torch.testing.assert_close(folding(field), largest, rtol=1e-6, atol=1e-8)

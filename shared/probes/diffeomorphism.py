@@ -192,16 +192,15 @@ def temperature_bounds(cutoff: int, size: int) -> tuple[float, float]:
     return 1 / (math.pi * size**2 * logarithm), 4 / (math.pi**3 * cutoff**2 * logarithm)
 
 
-def folding(field: Tensor) -> Tensor:
-    r"""Largest :math:`\Xi` of each field over its pixels, [count] float64 (eq. 12).
-
-    :math:`\Xi` is the largest eigenvalue of the symmetric part of the field's gradient. Where it stays
-    below 1 the deformation turns no direction by a right angle or more and is bijective; a field
-    above 1 may still be (app. B). The gradient is that of the sine series on the unit square, without
-    finite differences; between neighbouring pixels the map changes by n / (n - 1) times as much.
+def gradient(field: Tensor) -> Tensor:
+    r"""Gradient of fields on the unit square at their pixels, exact for a sum of the sine waves.
 
     Args:
         field: [count, 2, n, n] in pixels, zero on the border.
+
+    Returns:
+        [count, 2, 2, n, n] float64, :math:`\partial_b \tau_a` at [a, b] with a and b in the order u, v.
+        Between neighbouring pixels the map changes by n / (n - 1) times as much.
 
     Raises:
         ValueError: the field has another shape, or does not vanish on the border.
@@ -212,10 +211,33 @@ def folding(field: Tensor) -> Tensor:
         raise ValueError("the field does not vanish on the border, and is not a sum of the sine waves")
     field = field.double()
     slope = _differentiation(field.shape[-1]).to(field.device)
-    along_x, along_y = field @ slope.T, slope @ field
-    (uu, vu), (uv, vv) = along_x.unbind(1), along_y.unbind(1)
-    largest = (uu + vv + torch.hypot(uu - vv, uv + vu)) / 2
-    return largest.flatten(1).amax(dim=1)
+    return torch.stack([field @ slope.T, slope @ field], dim=2)
+
+
+def gradient_norm(field: Tensor) -> Tensor:
+    r"""Squared norm :math:`\lVert \nabla \tau \rVert^2` of each field, [count] float64 (eq. 1)."""
+    square = gradient(field).square().sum(dim=(1, 2))
+    # The trapezoid rule is exact for products of the waves that fit between the pixels.
+    side = field.shape[-1] - 1
+    return torch.trapezoid(torch.trapezoid(square, dim=-1), dim=-1) / side**2
+
+
+def stretch(field: Tensor) -> Tensor:
+    r""":math:`\Xi` at each pixel, [count, n, n] float64 (eq. 12).
+
+    The largest eigenvalue of the symmetric part of the field's gradient. Where it is below 1, the
+    deformation turns no direction by a right angle or more.
+    """
+    (uu, uv), (vu, vv) = (row.unbind(1) for row in gradient(field).unbind(1))
+    return (uu + vv + torch.hypot(uu - vv, uv + vu)) / 2
+
+
+def folding(field: Tensor) -> Tensor:
+    r"""Largest :math:`\Xi` of each field over its pixels, [count] float64 (eq. 12 and 13).
+
+    A field that stays below 1 is bijective; one above 1 may still be (app. B).
+    """
+    return stretch(field).flatten(1).amax(dim=1)
 
 
 def _differentiation(size: int) -> Tensor:
