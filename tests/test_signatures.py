@@ -50,6 +50,8 @@ SMALL = {
         "steps": 20,
         "resolution": 4,
     },
+    "diffeo.field_statistics": {"cutoff": 3, "size": 8, "count": 3},
+    "diffeo.folded_shares": {"cutoff": 3, "size": 8, "count": 3, "factors": [1.0]},
     "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }
 load()
