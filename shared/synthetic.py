@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shared.rng import generator
+from shared.rng import generator, normal_rows
 
 
 @dataclass(frozen=True)
@@ -80,3 +80,31 @@ def radial_wave(points: Tensor, frequency: float) -> Tensor:
     if not 0 <= frequency < math.inf:
         raise ValueError(f"frequency = {frequency}: it must be finite and not negative")
     return torch.sin(2 * math.pi * frequency * points.norm(dim=1))
+
+
+# Between them lies half of the mass of a normal variable, so that the classes are balanced.
+STRIPE = (-0.3, 1.18549)
+
+
+def stripes(points: int, dimension: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Normal points whose label depends on one coordinate: the stripe model.
+
+    Args:
+        points: P.
+        dimension: d of the space; the label depends on the first coordinate.
+        seed: point i depends on it, on i and on d alone.
+
+    Returns:
+        x [P, d] and y [P], float64; y is +1 inside the stripe -0.3 < x_1 < 1.18549 and -1 outside.
+        (Petrini et al. 2021, sec. 6, after Paccolat et al. 2021.)
+
+    Raises:
+        ValueError: no points, or a dimension below 2.
+    """
+    if points < 1 or dimension < 2:
+        raise ValueError(
+            f"points = {points}, dimension = {dimension}: at least 1 point of 2 coordinates is needed"
+        )
+    x = normal_rows(seed, rows=points, columns=dimension)
+    inside = (x[:, 0] > STRIPE[0]) & (x[:, 0] < STRIPE[1])
+    return x, torch.where(inside, 1.0, -1.0).double()

@@ -52,6 +52,13 @@ SMALL = {
     },
     "diffeo.field_statistics": {"cutoff": 3, "size": 8, "count": 3},
     "diffeo.folded_shares": {"cutoff": 3, "size": 8, "count": 3, "factors": [1.0]},
+    "diffeo_stripes.stripe_training": {
+        "points": 20,
+        "dimension": 3,
+        "hidden": 4,
+        "test_points": 10,
+        "most_steps": 20,
+    },
     "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }
 load()

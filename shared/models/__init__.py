@@ -42,6 +42,6 @@ def build(
         return REGISTRY[name](in_channels=in_channels, classes=classes, width=width, **options)
 
 
-from shared.models import fully_connected  # noqa: E402  registers its networks
+from shared.models import fully_connected, mean_field  # noqa: E402  they register their networks
 
-__all__ = ["REGISTRY", "build", "fully_connected", "register"]
+__all__ = ["REGISTRY", "build", "fully_connected", "mean_field", "register"]

@@ -255,3 +255,42 @@ def _warn_outside(displacement: float, cutoff: int, size: int, folded: float) ->
             f"{folded:.0%} of the deformations fold the image or may do so",
             stacklevel=3,
         )
+
+
+def stripe_stability(
+    model: nn.Module, x: Tensor, *, radius: float, informative: int = 1, seed: int = 0
+) -> float:
+    r"""R of the stripe model: response to noise in the invariant directions over that to any noise.
+
+    .. math:: R_f = \frac{\langle \lVert f(x_\parallel, x_\perp + \nu) - f(x) \rVert^2 \rangle}
+              {\langle \lVert f(x + \eta) - f(x) \rVert^2 \rangle}, \qquad \lVert\nu\rVert = \lVert\eta\rVert
+
+    with means over points and noise (Petrini et al. 2021, eq. 6).
+
+    Args:
+        model: maps [N, d] to [N, ...].
+        x: [N, d], of the model's precision.
+        radius: norm of the noise, uniform on its sphere.
+        informative: leading coordinates that the label depends on.
+        seed: point i has the noise that belongs to (seed, i).
+
+    Returns:
+        R; NaN if noise in any direction leaves the output unchanged.
+
+    Raises:
+        ValueError: no invariant direction is left, or the radius is not positive.
+    """
+    if not (0 <= informative < x.shape[1] and 0 < radius < math.inf):
+        raise ValueError(
+            f"informative = {informative}, radius = {radius}: fewer than the {x.shape[1]} coordinates "
+            "and a positive norm are needed"
+        )
+    noise = {}
+    for stream, first in (("any", 0), ("invariant", informative)):
+        draws = normal_rows(seed, int(first > 0), rows=len(x), columns=x.shape[1])
+        draws[:, :first] = 0
+        noise[stream] = (radius * draws / draws.norm(dim=1, keepdim=True)).to(x)
+    with probing(model):
+        clean = model(x).double()
+        response = {k: (model(x + n).double() - clean).square().mean().item() for k, n in noise.items()}
+    return response["invariant"] / response["any"] if response["any"] else math.nan
