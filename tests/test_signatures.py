@@ -52,6 +52,16 @@ SMALL = {
     },
     "diffeo.field_statistics": {"cutoff": 3, "size": 8, "count": 3},
     "diffeo.folded_shares": {"cutoff": 3, "size": 8, "count": 3, "factors": [1.0]},
+    "diffeo_stability.network_stability": {
+        "model": "fully_connected:hidden=4,layers=2",
+        "weights": "",
+        "dataset": "fashion_mnist_small",
+        "mean": [],
+        "std": [],
+        "displacements": [1.0],
+        "count": 3,
+    },
+    "diffeo_stability.convention_stability": {"steps": 2, "hidden": 4, "layers": 2, "count": 3},
     "diffeo_stripes.stripe_training": {
         "points": 20,
         "dimension": 3,

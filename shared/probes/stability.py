@@ -21,6 +21,11 @@ from shared.rng import derived_seed, normal_rows
 AVERAGES = ("median", "mean")
 IMAGES_AT_ONCE = 500
 PAIRED_IMAGES = 2_000  # all ordered pairs of so many images at most make the typical distance
+REASONS = (  # for a quantity that is NaN
+    "",
+    "the typical distance between the outputs for two images is zero",
+    "noise of the norm of the deformation does not change the output",
+)
 FIELDS, NOISE = 0, 1  # streams of random numbers of one seed
 
 
@@ -62,7 +67,7 @@ class RelativeStability:
         relative: R = D / G (eq. 4); NaN where ``reason`` says why.
         radius: mean norm of the noise.
         folded: fraction of the deformations whose largest Xi reaches 1.
-        reason: why a quantity is NaN; empty otherwise.
+        reason: why a quantity is NaN, one of ``REASONS``; empty otherwise.
     """
 
     diffeo: float
@@ -237,11 +242,7 @@ def _average(squares: Tensor, average: str, rules: Convention) -> float:
 
 
 def _reason(scale: float, noisy: float) -> str:
-    if not scale > 0:
-        return "the typical distance between the outputs for two images is zero"
-    if not noisy > 0:
-        return "noise of the norm of the deformation does not change the output"
-    return ""
+    return REASONS[1] if not scale > 0 else REASONS[2] if not noisy > 0 else REASONS[0]
 
 
 def _warn_outside(displacement: float, cutoff: int, size: int, folded: float) -> None:
