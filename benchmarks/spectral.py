@@ -12,35 +12,16 @@ Ratios only: absolute times depend on the machine and on what else it does.
 """
 
 import copy
-import statistics
-import time
-from collections.abc import Callable
 
 import torch
+from timing import heading, ratio
 
 from shared.models import build
 from shared.probes.spectrum import amplitudes, perturbed_amplitudes, random_direction
-from shared.provenance import package_versions, processor
 
-REPETITIONS = 7
 FREQUENCIES = list(range(5, 51, 5))
 POINTS, WIDTH, HIDDEN_PRODUCTS = 200, 256, 4
 RADII, DRAWS = [0.5, 1.0], 20
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """How long one call takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def ratio(what: str, slow: Callable[[], object], fast: Callable[[], object]) -> None:
-    """Print how many times longer ``slow`` takes than ``fast``: median and range of paired runs."""
-    slow(), fast()
-    found = sorted(seconds(slow) / seconds(fast) for _ in range(REPETITIONS))
-    middle = statistics.median(found)
-    print(f"{what}: {middle:.2f} ({found[0]:.2f} to {found[-1]:.2f}, {REPETITIONS} pairs)")
 
 
 def perturbed_one_at_a_time(model: torch.nn.Module, x: torch.Tensor) -> None:
@@ -56,9 +37,7 @@ def perturbed_one_at_a_time(model: torch.nn.Module, x: torch.Tensor) -> None:
 
 def main() -> None:
     """Run every comparison with one thread, as the record does."""
-    torch.set_num_threads(1)
-    versions = package_versions()
-    print(f"{processor()}, torch {versions['torch']}, numpy {versions['numpy']}, one thread")
+    heading(threads=1)
     model = build("fully_connected", in_channels=1, classes=1)
     x = (torch.arange(POINTS) / POINTS)[:, None]
     y = torch.zeros_like(x)

@@ -118,7 +118,17 @@ def _padded(images: Tensor) -> Tensor:
 
 def _bilinear(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Values at x, y [N, H, W] in pixels of images [N, C, S, S], S a power of two."""
-    grid = (2 * torch.stack([x, y], dim=-1) + 1) / images.shape[-1] - 1
+    side = images.shape[-1]
+    return _sample(images, _normalised(x, side), _normalised(y, side))
+
+
+def _normalised(pixel: Tensor, side: int) -> Tensor:
+    """Coordinates of ``grid_sample``, in which the image reaches from -1 to 1."""
+    return (2 * pixel + 1) / side - 1
+
+
+def _sample(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    grid = torch.stack([x, y], dim=-1)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
@@ -128,31 +138,36 @@ def _gaussian(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
     The weights are products of one for the column and one for the row, and the weighted sum of two
     neighbouring pixels is a bilinear value between them: nine bilinear values instead of 36 pixels.
     """
-    size = x.shape[-1]
-    columns, rows = _pairs(x, size), _pairs(y, size)
-    total = torch.zeros_like(x)
+    size, side = x.shape[-1], images.shape[-1]
+    columns, rows = _pairs(x, size, side), _pairs(y, size, side)
     result = torch.zeros_like(images[..., :size, :size])
     for at_x, weight_x in columns:
         for at_y, weight_y in rows:
-            weight = weight_x * weight_y
-            total += weight
-            result += weight[:, None] * _bilinear(images, at_x, at_y)
-    return result / total[:, None]
+            result = torch.addcmul(result, _sample(images, at_x, at_y), (weight_x * weight_y)[:, None])
+    return result
 
 
-def _pairs(place: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
-    """Between which pixels to take bilinear values, and with which weights, along one axis."""
+def _pairs(place: Tensor, size: int, side: int) -> list[tuple[Tensor, Tensor]]:
+    """Where to take bilinear values along one axis, and with which weights, which add up to one.
+
+    The weight of the pixel k after the one at or before ``place``, which lies f after that one, is
+    exp(-(f - k)^2 / 2 s^2), or exp(f / s^2)^k exp(-k^2 / 2 s^2) up to a factor common to all k.
+    """
+    first = place.floor()
+    growth = torch.exp((place - first) / GAUSSIAN_WIDTH**2)
+    weights = []
+    for k in range(1 - GAUSSIAN_REACH, GAUSSIAN_REACH + 1):
+        inside = (first >= -k) & (first < size - k)
+        weights.append(growth**k * (inside * math.exp(-(k**2) / (2 * GAUSSIAN_WIDTH**2))))
+    total = sum(weights)
     pairs = []
-    first = place.floor() - GAUSSIAN_REACH + 1
-    for _ in range(GAUSSIAN_REACH):
-        near, far = (
-            torch.exp(-((place - pixel) ** 2) / (2 * GAUSSIAN_WIDTH**2)) * ((pixel >= 0) & (pixel < size))
-            for pixel in (first, first + 1)
-        )
+    for index in range(0, len(weights), 2):
+        near, far = weights[index : index + 2]
         weight = near + far
-        share = torch.where(weight > 0, far / weight.clamp(min=torch.finfo(weight.dtype).tiny), 0)
-        pairs.append(((first + share).clamp(0, size - 1), weight))
-        first = first + 2
+        # Where neither pixel exists the weight is zero and the place does not matter.
+        share = far / weight.clamp(min=torch.finfo(weight.dtype).tiny)
+        at = (first + (index + 1 - GAUSSIAN_REACH) + share).clamp(0, size - 1)
+        pairs.append((_normalised(at, side), weight / total))
     return pairs
 
 
