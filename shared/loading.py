@@ -1,7 +1,10 @@
 """Networks of a user: by name, with weights from a file, or as an exported program."""
 
+import contextlib
 import hashlib
+import logging
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +36,26 @@ def load_model(spec: str, *, in_channels: int, classes: int, size: int, seed: in
     Raises:
         WrongRequest: there is no such network or file, or the file does not fit the network.
     """
-    if Path(spec).suffix in PROGRAMS:
+    if is_program(spec):
         return _program(Path(spec))
-    name, _, file = spec.partition("@")
-    name, _, text = name.partition(":")
-    options = _options(spec, text)
+    name, options, file = _parts(spec)
     model = _built(name, options, in_channels=in_channels, classes=classes, size=size, seed=seed)
     if file:
         _fill(model, Path(file), name)
     return model
 
 
+def is_program(spec: str) -> bool:
+    """Whether ``spec`` is the path of a program, which has no modes that could be changed."""
+    return Path(spec).suffix in PROGRAMS and ("@" not in spec or Path(spec).is_file())
+
+
 def has_weights(spec: str) -> bool:
     """Whether ``spec`` names weights, so that the network is not a freshly initialised one."""
-    return Path(spec).suffix in PROGRAMS or "@" in spec or "weights=" in spec
+    if is_program(spec):
+        return True
+    _, options, file = _parts(spec)
+    return bool(file) or options.get("weights") is not None
 
 
 def digest(spec: str) -> str:
@@ -55,30 +64,43 @@ def digest(spec: str) -> str:
     Raises:
         WrongRequest: there is no such file.
     """
-    file = spec if Path(spec).suffix in PROGRAMS else spec.partition("@")[2]
+    file = spec if is_program(spec) else _parts(spec)[2]
     return hashlib.sha256(_read(Path(file))).hexdigest()[:12] if file else ""
 
 
-def check(model: nn.Module, images: Tensor, spec: str) -> None:
-    """Run two images through the network, so that what does not fit is named.
+def check(model: nn.Module, images: Tensor, spec: str, *, at_once: int) -> None:
+    """Run images through the network in the batches to come, so that what does not fit is named.
 
     Raises:
-        WrongRequest: the network does not take the images, or gives no row of finite outputs for each.
+        WrongRequest: the network does not take the images, gives no row of finite outputs for each, or
+            others for the same image again.
     """
-    shape = list(images[:2].shape)
-    training = model.training
+    batches = {len(part): part for part in images.split(at_once)}
+    outputs = [_output(model, part, spec) for part in [*batches.values(), images[:at_once]]]
+    first, again = outputs[0], outputs[-1]
+    if not torch.allclose(first, again, rtol=1e-3, atol=1e-3 * again.abs().max().item()):
+        raise WrongRequest(
+            f"{spec} gives other outputs for the same images again; save it in evaluation mode"
+        )
+
+
+def _output(model: nn.Module, images: Tensor, spec: str) -> Tensor:
+    """Outputs of a batch in evaluation mode, once they are what they have to be."""
+    shape = list(images.shape)
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         with torch.no_grad():
-            output = model(images[:2])
+            output = model(images.clone())  # some networks write into what they are given
     except Exception as error:  # whatever a foreign program raises
+        hint = "\n(an exported program needs a batch dimension of any length)" if is_program(spec) else ""
         raise WrongRequest(
-            f"{spec} does not take images of shape {shape}: {_first_line(error)}\n"
-            "(an exported program needs a batch dimension of any length)"
+            f"{spec} does not take images of shape {shape}: {_first_line(error)}{hint}"
         ) from error
     finally:
-        model.train(training)
-    if not (isinstance(output, Tensor) and output.ndim and len(output) == len(images[:2])):
+        for module, training in modes.items():
+            module.training = training
+    if not (isinstance(output, Tensor) and output.ndim and len(output) == len(images)):
         found = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise WrongRequest(f"{spec} returns {found} for images of shape {shape}; one row for each is needed")
     if not torch.isfinite(output).all():
@@ -86,6 +108,7 @@ def check(model: nn.Module, images: Tensor, spec: str) -> None:
             f"{spec} returns values that are not finite for images from {images.min():.3g} "
             f"to {images.max():.3g}"
         )
+    return output
 
 
 class _Program(nn.Module):
@@ -102,7 +125,7 @@ class _Program(nn.Module):
 def _program(path: Path) -> nn.Module:
     content = _read(path)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet_logging():
             warnings.simplefilter("ignore")  # of formats that torch means to replace
             if path.suffix == ".pt2":
                 return _Program(torch.export.load(path).module())
@@ -113,6 +136,16 @@ def _program(path: Path) -> nn.Module:
             f"{path} ({len(content)} bytes) is not {kind}: {_first_line(error)}\n"
             "weights alone are given as NAME@FILE.safetensors"
         ) from error
+
+
+@contextlib.contextmanager
+def _quiet_logging() -> Iterator[None]:
+    """Nothing in the log of what is told to the user anyway."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _built(
@@ -126,22 +159,30 @@ def _built(
             return build(name, in_channels=coordinates, classes=classes, seed=seed, **options)
         known = torchvision.models.list_models(module=torchvision.models)
         if name in known:
-            outputs = {} if "weights" in options else {"num_classes": classes}
+            outputs = {} if options.get("weights") is not None else {"num_classes": classes}
             with global_seed(seed):
                 return torchvision.models.get_model(name, **outputs, **options)
-    except (TypeError, ValueError, KeyError) as error:
-        raise WrongRequest(f"network {name!r} with {options}: {_first_line(error)}") from error
+    except OSError as error:
+        raise WrongRequest(f"the weights of {name} cannot be downloaded: {_first_line(error)}") from error
+    except Exception as error:  # whatever a constructor raises for options that it does not take
+        kind = type(error).__name__
+        raise WrongRequest(f"no network {name!r} with {options}: {kind}, {_first_line(error)}") from error
     raise WrongRequest(f"no network or program is called {name!r}; {nearest(name, [*REGISTRY, *known])}")
 
 
-def _options(spec: str, text: str) -> dict[str, Any]:
+def _parts(spec: str) -> tuple[str, dict[str, Any], str]:
+    """Name, options and file of weights of a spec."""
+    before, sign, file = spec.partition("@")
+    if sign and Path(file).suffix != ".safetensors":
+        raise WrongRequest(f"{spec}: what follows @ is a file of weights that ends in .safetensors")
+    name, _, text = before.partition(":")
     options = {}
     for part in filter(None, text.split(",")):
-        name, sign, value = part.partition("=")
-        if not (sign and name.isidentifier()):
+        key, sign, value = part.partition("=")
+        if not (sign and key.isidentifier()):
             raise WrongRequest(f"{spec}: {part!r} is not OPTION=VALUE")
-        options[name] = parse(value, Any)
-    return options
+        options[key] = parse(value, Any)
+    return name, options, file
 
 
 def _fill(model: nn.Module, path: Path, name: str) -> None:

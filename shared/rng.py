@@ -11,7 +11,10 @@ import torch
 
 
 def derived_seed(seed: int, *index: int) -> int:
-    """A 63-bit seed for the draw ``index`` of ``seed``; neighbouring indices are unrelated."""
+    """A 63-bit seed for the draw ``index`` of ``seed``; neighbouring indices are unrelated.
+
+    A trailing index of zero is the same as none, and seeds chosen by hand should stay below 2^32.
+    """
     words = np.random.SeedSequence([seed, *index]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
 
@@ -28,8 +31,8 @@ def normal_rows(seed: int, *index: int, rows: int, columns: int) -> torch.Tensor
     seed, the index, i and the number of columns alone: not on how many rows are drawn with it.
     """
     words = np.random.Philox(key=derived_seed(seed, *index)).random_raw(rows * columns)
-    # The centres of 2^53 equal parts of (0, 1): never 0 or 1, whose normal quantiles are infinite.
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    # The centres of 2^52 equal parts of (0, 1): never 0 or 1, whose normal quantiles are infinite.
+    uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     return torch.special.ndtri(torch.from_numpy(uniform)).reshape(rows, columns)
 
 

@@ -210,11 +210,24 @@ def test_deforming_is_its_definition_value_by_value(interpolation):
                     assert found[n, channel, row, column].item() == pytest.approx(expected, abs=3e-8)
 
 
-@pytest.mark.parametrize("size", [9, 28, 32, 33])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [9, 28, 32, 33, 200])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_no_displacement_returns_the_images_to_the_last_bit(size, dtype):
     images = pictures(size=size, dtype=dtype) * 1e3
     assert torch.equal(deform(images, displacement_field(size, 3, 0.0, 3)), images)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@INTERPOLATIONS
+def test_half_precision_is_interpolated_in_single(dtype, interpolation):
+    images, field = pictures(size=28, dtype=torch.float32).to(dtype), displacement_field(28, 3, 0.001, 3)
+    expected = deform(images.float(), field, interpolation).to(dtype)
+    assert torch.equal(deform(images, field, interpolation), expected)
+
+
+def test_the_temperature_is_not_rounded_to_single_precision():
+    one, other = displacement_field(12, 3, 1.0, 2), displacement_field(12, 3, 2e-3, 2)
+    torch.testing.assert_close(other, one * math.sqrt(2e-3), rtol=1e-11, atol=0)
 
 
 def test_gaussian_at_temperature_zero_is_the_smoothed_image():
@@ -366,6 +379,10 @@ def test_images_that_cannot_be_deformed_are_refused(images, message):
 
 
 def test_other_wrong_choices_are_refused():
+    field = torch.zeros(2, 2, 8, 8)
+    field[0, 0, 3, 3] = torch.nan
+    with pytest.raises(ValueError, match="field with values that are not finite"):
+        deform(torch.zeros(2, 3, 8, 8), field)
     with pytest.raises(ValueError, match="interpolation = 'cubic': there are bilinear, gaussian"):
         deform(torch.zeros(2, 3, 8, 8), torch.zeros(2, 2, 8, 8), "cubic")
     with pytest.raises(ValueError, match="displacement = -1: it must be finite and not negative"):

@@ -40,7 +40,7 @@ def test_a_name_builds_a_network_of_the_book(images):
     model = load_model("fully_connected:hidden=6,layers=3", **SHAPE, seed=2)
     same = build("fully_connected", in_channels=64, classes=4, hidden=6, layers=3, seed=2)
     assert torch.equal(model(images), same(images))
-    check(model, images, "fully_connected")
+    check(model, images, "fully_connected", at_once=2)
 
 
 def test_a_name_of_torchvision_builds_its_network():
@@ -48,7 +48,7 @@ def test_a_name_of_torchvision_builds_its_network():
     assert model.fc.out_features == 7
     again = load_model("resnet18", in_channels=3, classes=7, size=32, seed=1)
     assert torch.equal(model.conv1.weight, again.conv1.weight)
-    check(model, torch.rand(2, 3, 32, 32), "resnet18")
+    check(model, torch.rand(2, 3, 32, 32), "resnet18", at_once=2)
 
 
 def test_weights_come_from_a_file(tmp_path, images):
@@ -62,7 +62,7 @@ def test_weights_come_from_a_file(tmp_path, images):
 def test_an_exported_program_runs_and_has_no_modes(program, images):
     path, original = program
     model = load_model(str(path), **SHAPE)
-    check(model, images, str(path))
+    check(model, images, str(path), at_once=2)
     torch.testing.assert_close(model.train().eval()(images), original(images))
 
 
@@ -72,7 +72,7 @@ def test_a_torchscript_program_runs(tmp_path, images):
         warnings.simplefilter("ignore")  # of a format that torch means to replace
         torch.jit.trace(model, images).save(str(tmp_path / "net.pt"))
     loaded = load_model(str(tmp_path / "net.pt"), **SHAPE)
-    check(loaded, images, "net.pt")
+    check(loaded, images, "net.pt", at_once=2)
     torch.testing.assert_close(loaded(images), model(images))
 
 
@@ -84,7 +84,7 @@ def test_digests_follow_the_content_and_weights_are_recognised(tmp_path):
     assert digest(f"resnet18@{path}") != first
     assert len(first) == 12
     assert digest("resnet18") == ""
-    assert not has_weights("resnet18")
+    assert not any(map(has_weights, ("resnet18", "resnet18:weights=None", "fully_connected:hidden=3")))
     assert all(map(has_weights, ("resnet18@w.safetensors", "net.pt2", "resnet18:weights=DEFAULT")))
 
 
@@ -95,6 +95,10 @@ def test_digests_follow_the_content_and_weights_are_recognised(tmp_path):
         ("fully_connected:hidden", "'hidden' is not OPTION=VALUE"),
         ("fully_connected:hidden=0", "hidden = 0: a fully connected network needs at least 1"),
         ("fully_connected:colour=red", "unexpected keyword argument 'colour'"),
+        ("fully_connected@", r"what follows @ is a file of weights that ends in \.safetensors"),
+        ("fully_connected@w.pt", r"what follows @ is a file of weights that ends in \.safetensors"),
+        ("vit_b_16:image_size=28", "no network 'vit_b_16' with .*: AssertionError, Input shape indivisible"),
+        ("resnet18:weights=NOPE", "no network 'resnet18' with {'weights': 'NOPE'}: KeyError"),
         ("fully_connected@nowhere.safetensors", "nowhere.safetensors cannot be read: No such file"),
         ("nowhere.pt2", "nowhere.pt2 cannot be read: No such file"),
     ],
@@ -128,10 +132,52 @@ def test_images_that_do_not_fit_are_named(program):
     path, _ = program
     model = load_model(str(path), **SHAPE)
     with pytest.raises(WrongRequest, match=r"net\.pt2 does not take images of shape \[2, 3, 8, 8\]"):
-        check(model, torch.rand(2, 3, 8, 8), "net.pt2")
+        check(model, torch.rand(2, 3, 8, 8), "net.pt2", at_once=2)
     with pytest.raises(WrongRequest, match=r"returns \[128\] for images of shape \[2, 1, 8, 8\]"):
-        check(nn.Flatten(0), torch.rand(2, 1, 8, 8), "flat")
+        check(nn.Flatten(0), torch.rand(2, 1, 8, 8), "flat", at_once=2)
     broken = Small()
     broken.layer.weight.data[:] = torch.inf
     with pytest.raises(WrongRequest, match="returns values that are not finite for images from"):
-        check(broken, torch.rand(2, 1, 8, 8), "broken")
+        check(broken, torch.rand(2, 1, 8, 8), "broken", at_once=2)
+
+
+def test_weights_that_cannot_be_downloaded_are_named(monkeypatch):
+    import torchvision.models
+
+    def fail(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(torchvision.models, "get_model", fail)
+    with pytest.raises(WrongRequest, match="the weights of resnet18 cannot be downloaded: no route to host"):
+        load_model("resnet18:weights=DEFAULT", **SHAPE)
+
+
+def test_a_program_that_was_saved_in_training_mode_is_refused(tmp_path, images):
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5)).train()
+    batch = {"input": {0: torch.export.Dim("batch", min=1)}}
+    exported = torch.export.export(model, (images[:2],), dynamic_shapes=batch)
+    torch.export.save(exported, tmp_path / "net.pt2")
+    loaded = load_model(str(tmp_path / "net.pt2"), **SHAPE)
+    with pytest.raises(WrongRequest, match="other outputs for the same images again; save it in evaluation"):
+        check(loaded, images, "net.pt2", at_once=3)
+
+
+def test_a_program_of_fixed_batch_is_refused_before_it_fails(tmp_path, images):
+    exported = torch.export.export(Small().eval(), (images[:2],))
+    torch.export.save(exported, tmp_path / "net.pt2")
+    loaded = load_model(str(tmp_path / "net.pt2"), **SHAPE)
+    with pytest.raises(WrongRequest, match=r"net\.pt2 does not take images of shape \[1, 1, 8, 8\]"):
+        check(loaded, images, "net.pt2", at_once=2)
+
+
+def test_the_images_are_as_before_and_so_are_the_modes(images):
+    class Writing(Small):
+        def forward(self, x):
+            return super().forward(x.sub_(0.5))
+
+    before, model = images.clone(), Writing()
+    model.layer.eval()
+    check(model, images, "writing", at_once=2)
+    assert torch.equal(images, before)
+    assert model.training
+    assert not model.layer.training

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from shared import data
 from shared.devices import resolve_device
-from shared.loading import check, has_weights, load_model
+from shared.errors import WrongRequest
+from shared.loading import check, has_weights, is_program, load_model
 from shared.models import build
-from shared.probes.stability import REASONS, Convention, relative_stability
+from shared.probes.stability import IMAGES_AT_ONCE, REASONS, Convention, relative_stability
 from shared.rng import derived_seed
 from shared.store import Arrays, measurement
 from shared.training import Recipe, train
@@ -31,6 +32,7 @@ WAYS = [
     uses=(
         "loading.check",
         "loading.has_weights",
+        "loading.is_program",
         "loading.load_model",
         "models.build",
         "models.fully_connected.FullyConnected",
@@ -100,9 +102,11 @@ def network_stability(
     )
     if x.shape[1] == 1 and _channels(network) == 3:
         x = x.expand(-1, 3, -1, -1)
-    check(network, x, model)
-    network = network.to(resolve_device(device))
     fresh = batch_statistics == "yes" or (batch_statistics == "auto" and not has_weights(model))
+    if fresh and is_program(model):
+        raise WrongRequest(f"batch_statistics = 'yes' for {model}: a program has no modes to change")
+    check(network, x, model, at_once=len(x) if fresh else IMAGES_AT_ONCE)
+    network = network.to(resolve_device(device))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the folded fraction is returned
         found = [
@@ -139,8 +143,10 @@ def _test_images(dataset: str, count: int, mean: list[float], std: list[float]) 
         if len(values) not in (1, channels):
             raise ValueError(f"{name} has {len(values)} entries and the images {channels} channels")
         constants.append(torch.tensor(values, dtype=torch.float32)[:, None, None])
-    if not (constants[1] > 0).all():
-        raise ValueError(f"std = {std}: it must be positive")
+    if not (constants[1] > 0).all() or not all(torch.isfinite(c).all() for c in constants):
+        raise ValueError(f"mean = {mean}, std = {std}: finite ones, and a positive std, are needed")
+    if images.x_test.shape[1] != images.x_test.shape[2]:
+        raise ValueError(f"images of {images.x_test.shape[1]} by {images.x_test.shape[2]} pixels: not square")
     x = torch.from_numpy(images.x_test[:count].transpose(0, 3, 1, 2).copy()).float() / 255
     return (x - constants[0]) / constants[1], images.classes
 

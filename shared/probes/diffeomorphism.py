@@ -50,7 +50,7 @@ def displacement_field(
         raise ValueError(f"count = {count}: at least one field is needed")
     draws = normal_rows(seed, rows=count, columns=2 * cutoff * cutoff).reshape(count, 2, cutoff, cutoff)
     order = torch.arange(1, cutoff + 1, dtype=torch.float64)
-    deviation = kept * math.sqrt(temperature) / torch.hypot(order[:, None], order)
+    deviation = kept.double() * math.sqrt(temperature) / torch.hypot(order[:, None], order)
     place = torch.linspace(0, 1, size, dtype=torch.float64)
     waves = torch.sin(math.pi * order[:, None] * place)
     waves[:, [0, -1]] = 0.0  # sin(pi i) in floating point is not quite zero
@@ -75,7 +75,7 @@ def deform(images: Tensor, field: Tensor, interpolation: str = "bilinear") -> Te
     r"""Displace images: :math:`[\tau x](s) = x(s - \tau(s))`, the same field for all channels of an image.
 
     Args:
-        images: [N, C, n, n] of a floating type.
+        images: [N, C, n, n] of a floating type; half precision is interpolated in single.
         field: [N, 2, n, n], see :func:`displacement_field`.
         interpolation: "bilinear", or "gaussian" of width 0.4715 pixels, which takes pixels up to three
             away; then a field of zeros smooths the images. Points beyond the border are put on it.
@@ -85,9 +85,11 @@ def deform(images: Tensor, field: Tensor, interpolation: str = "bilinear") -> Te
 
     Raises:
         ValueError: no images, images that are not square or of a whole-number type, a field that does
-            not fit, an unknown interpolation.
+            not fit, values that are not finite, an unknown interpolation.
     """
     _check_images(images)
+    if images.dtype in (torch.float16, torch.bfloat16):
+        return deform(images.float(), field, interpolation).to(images.dtype)
     size = images.shape[-1]
     if field.shape != (len(images), 2, size, size):
         raise ValueError(
@@ -95,6 +97,9 @@ def deform(images: Tensor, field: Tensor, interpolation: str = "bilinear") -> Te
             f"{[len(images), 2, size, size]} is needed"
         )
     field = field.to(images)
+    for what, values in (("images", images), ("field", field)):
+        if not torch.isfinite(values).all():
+            raise ValueError(f"{what} with values that are not finite cannot be interpolated")
     pixel = torch.arange(size, dtype=images.dtype, device=images.device)
     x = (pixel - field[:, 0]).clamp(0, size - 1)
     y = (pixel[:, None] - field[:, 1]).clamp(0, size - 1)
@@ -187,7 +192,7 @@ def temperature_for(displacement: float, cutoff: int, size: int) -> float:
     Raises:
         ValueError: the displacement is negative, or c below 2 or above n - 2.
     """
-    if not 0 <= displacement < math.inf:
+    if not 0 <= displacement < 1e100:  # its square is finite
         raise ValueError(f"displacement = {displacement}: it must be finite and not negative")
     _check(size, cutoff, 0.0)
     return 4 * displacement**2 / (math.pi * size**2 * math.log(cutoff))

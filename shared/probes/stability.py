@@ -26,7 +26,7 @@ REASONS = (  # for a quantity that is NaN
     "the typical distance between the outputs for two images is zero",
     "noise of the norm of the deformation does not change the output",
 )
-FIELDS, NOISE = 0, 1  # streams of random numbers of one seed
+FIELDS, NOISE = 1, 2  # streams of random numbers of one seed
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ def relative_stability(
     folded = (folding(field) >= 1).double().mean().item()
     _warn_outside(displacement, cutoff, images.shape[-1], folded)
     reference, deformed = _deformed(images, field, interpolation)
-    noise = _noise(deformed - reference, own_radius=rules.own_radius, seed=seed)
+    change = deformed - reference
+    change[_unchanged(change, reference)] = 0
+    noise = _noise(change, own_radius=rules.own_radius, seed=seed)
     with probing(model, batch_statistics=batch_statistics):
         at_once = len(images) if batch_statistics else IMAGES_AT_ONCE
         clean, under_diffeo, under_noise = (
@@ -138,7 +140,7 @@ def relative_stability(
     return RelativeStability(
         diffeo=diffeo / scale if scale > rules.floor else math.nan,
         noise=noisy / scale if scale > rules.floor else math.nan,
-        relative=diffeo / noisy if noisy else math.nan,
+        relative=math.nan if reason else diffeo / noisy,
         radius=noise.flatten(1).norm(dim=1).double().mean().item(),
         folded=folded,
         reason=reason,
@@ -164,7 +166,8 @@ def typical_distance(
             ((unit[:, None] - unit) ** 2)[pairs].flatten().median().item() for unit in outputs.unbind(1)
         )
     else:
-        typical = torch.cdist(outputs, outputs)[pairs].square().flatten().median().item()
+        distances = torch.cdist(outputs, outputs, compute_mode="donot_use_mm_for_euclid_dist")
+        typical = distances[pairs].square().flatten().median().item()
     return typical + convention.floor
 
 
@@ -208,6 +211,12 @@ def _deformed(images: Tensor, field: Tensor, interpolation: str) -> tuple[Tensor
     return same, deformed
 
 
+def _unchanged(change: Tensor, reference: Tensor) -> Tensor:
+    """Which images [N] the deformation changed by no more than rounding, flat ones for instance."""
+    size = reference.flatten(1).double().norm(dim=1)
+    return change.flatten(1).double().norm(dim=1) <= 8 * torch.finfo(change.dtype).eps * size
+
+
 def _noise(change: Tensor, *, own_radius: bool, seed: int) -> Tensor:
     """Noise [N, C, n, n] on spheres whose radii are the norms of the changes, or the mean of these."""
     radius = change.flatten(1).double().norm(dim=1, keepdim=True)
@@ -222,7 +231,7 @@ def _outputs(model: nn.Module, images: Tensor, at_once: int) -> Tensor:
     device = next(model.parameters(), images).device
     outputs = []
     for part in images.split(at_once):
-        output = model(part.to(device))
+        output = model(part.to(device).clone())  # some networks write into what they are given
         if not (isinstance(output, Tensor) and output.ndim and len(output) == len(part)):
             raise ValueError(f"{type(model).__name__} does not return one row of outputs for each image")
         outputs.append(output.reshape(len(part), -1).double().cpu())
@@ -287,10 +296,10 @@ def stripe_stability(
             "and a positive norm are needed"
         )
     noise = {}
-    for stream, first in (("any", 0), ("invariant", informative)):
-        draws = normal_rows(seed, int(first > 0), rows=len(x), columns=x.shape[1])
+    for stream, (kind, first) in enumerate((("any", 0), ("invariant", informative)), start=1):
+        draws = normal_rows(seed, stream, rows=len(x), columns=x.shape[1])
         draws[:, :first] = 0
-        noise[stream] = (radius * draws / draws.norm(dim=1, keepdim=True)).to(x)
+        noise[kind] = (radius * draws / draws.norm(dim=1, keepdim=True)).to(x)
     with probing(model):
         clean = model(x).double()
         response = {k: (model(x + n).double() - clean).square().mean().item() for k, n in noise.items()}
