@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from shared import claims, paths, results
-from shared.figures import Figure, all_figures
+from shared.figures import RECORD, Figure, all_figures
 from shared.report import counted, duration, each, span
 
 
@@ -13,10 +13,17 @@ def rows() -> Iterator[list[str]]:
     for figure in all_figures():
         names = known.get(figure.name, {}).get("records", [])
         here = [name for name in names if (paths.DATA_CACHE / name).exists()]
-        recorded = (
-            "yes" if names and len(here) == len(names) else f"{len(here)} of {len(names)}" if names else "no"
-        )
+        if names:
+            recorded = "yes" if len(here) == len(names) else f"{len(here)} of {len(names)}"
+        else:
+            recorded = "needs none" if _needs_none(figure) else "no"
         yield [figure.name, figure.title, _tally(figure), recorded, _times(figure)]
+
+
+def _needs_none(figure: Figure) -> bool:
+    """Whether the record run of a figure has computed everything on the page itself."""
+    entry = results.load().get(figure.name, {"records": [], "seconds": {}})
+    return RECORD in entry["seconds"] and not entry["records"]
 
 
 def _tally(figure: Figure) -> str:
@@ -96,7 +103,7 @@ def status_rows() -> Iterator[list[str]]:
             each(fact["threads"] for fact in facts),
             each(", ".join(f"{name} {fact['versions'][name]}" for name in MAIN_LIBRARIES) for fact in facts),
             f"{len(verified)} {span(verified)}" if verified else "no",
-            _state(len(found), stale, len(missing)),
+            "needs no record" if _needs_none(figure) else _state(len(found), stale, len(missing)),
         ]
 
 

@@ -358,3 +358,12 @@ def test_an_interrupted_fresh_run_continues_and_a_finished_one_starts_anew(proje
     before = project.calls()
     assert project.book(*arguments, "--fresh").returncode == 0
     assert project.calls() == before + 8
+
+
+def test_a_figure_that_computes_on_its_page_needs_no_record(project):
+    assert " no " in project.book("list").stdout
+    project.write_notebook("from shared.report import provenance_line", "provenance_line()")
+    done = project.book("run", "sample/fig01")
+    assert done.returncode == 0, done.stderr
+    assert "needs none" in project.book("list").stdout
+    assert "needs no record" in project.book("status").stdout
