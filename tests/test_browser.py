@@ -86,7 +86,7 @@ def test_search_finds_a_word(browser, address):
     browser.get(f"{address}/search.html?q=amplitudes")
     # The results come one after another.
     links = "[...document.querySelectorAll('#search-results li a')]"
-    assert until(browser, f"{links}.some(a => a.href.includes('{FIGURE_PAGE}'))")
+    assert until(browser, f"{links}.some(a => a.href.includes('spectral/fig03_learning_order.html'))")
 
 
 def ground(browser, selector):
