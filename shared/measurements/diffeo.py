@@ -7,9 +7,9 @@ import torch
 
 from shared.probes.diffeomorphism import (
     displacement_field,
+    folding,
     gradient,
     gradient_norm,
-    stretch,
     temperature_bounds,
 )
 from shared.store import Arrays, measurement
@@ -21,6 +21,7 @@ FIELDS_AT_ONCE = 100  # bounds the memory
     version=1,
     uses=(
         "probes.diffeomorphism.displacement_field",
+        "probes.diffeomorphism.folding",
         "probes.diffeomorphism.gradient",
         "probes.diffeomorphism.gradient_norm",
         "probes.diffeomorphism.modes",
@@ -66,7 +67,7 @@ def field_statistics(
         "mean_square": field.square().sum(dim=1).mean(dim=(1, 2)),
         "centre": fine[:, :, odd // 2, odd // 2].square().sum(dim=1),
         "gradient_norm": torch.cat([gradient_norm(part) for part in parts]),
-        "xi": torch.cat([stretch(part).flatten(1).amax(dim=1) for part in parts]),
+        "xi": torch.cat([folding(part) for part in parts]),
     }
     return {name: values.float().numpy() for name, values in found.items()}
 
@@ -75,6 +76,7 @@ def field_statistics(
     version=1,
     uses=(
         "probes.diffeomorphism.displacement_field",
+        "probes.diffeomorphism.folding",
         "probes.diffeomorphism.gradient",
         "probes.diffeomorphism.modes",
         "probes.diffeomorphism.stretch",
@@ -118,7 +120,7 @@ def folded_shares(
     field = displacement_field(size, cutoff, 1.0, count, seed=seed, convention=convention)
     highest = temperature_bounds(cutoff, size)[1]
     slope = gradient(field)
-    largest = stretch(field).flatten(1).amax(dim=1)
+    largest = folding(field)
     rows = {"exceeding": [], "folding": [], "contradicting": []}
     for factor in factors:
         scale = (factor * highest) ** 0.5

@@ -25,6 +25,27 @@ WAYS = [
     *itertools.product(["mean"], ["library", "text"], [True], [True, False]),
 ]
 
+USES = (  # of both measurements
+    "models.build",
+    "models.fully_connected.FullyConnected",
+    "probes.diffeomorphism.deform",
+    "probes.diffeomorphism.displacement_field",
+    "probes.diffeomorphism.folding",
+    "probes.diffeomorphism.gradient",
+    "probes.diffeomorphism.modes",
+    "probes.diffeomorphism.stretch",
+    "probes.diffeomorphism.temperature_bounds",
+    "probes.diffeomorphism.temperature_for",
+    "probes.stability.Convention",
+    "probes.stability.RelativeStability",
+    "probes.stability.probing",
+    "probes.stability.relative_stability",
+    "probes.stability.typical_distance",
+    "rng.derived_seed",
+    "rng.global_seed",
+    "rng.normal_rows",
+)
+
 
 @measurement(
     version=1,
@@ -34,24 +55,7 @@ WAYS = [
         "loading.has_weights",
         "loading.is_program",
         "loading.load_model",
-        "models.build",
-        "models.fully_connected.FullyConnected",
-        "probes.diffeomorphism.deform",
-        "probes.diffeomorphism.displacement_field",
-        "probes.diffeomorphism.folding",
-        "probes.diffeomorphism.gradient",
-        "probes.diffeomorphism.modes",
-        "probes.diffeomorphism.stretch",
-        "probes.diffeomorphism.temperature_bounds",
-        "probes.diffeomorphism.temperature_for",
-        "probes.stability.Convention",
-        "probes.stability.RelativeStability",
-        "probes.stability.probing",
-        "probes.stability.relative_stability",
-        "probes.stability.typical_distance",
-        "rng.derived_seed",
-        "rng.global_seed",
-        "rng.normal_rows",
+        *USES,
         "values.parse",
     ),
 )
@@ -96,7 +100,8 @@ def network_stability(
         WrongRequest: the network does not exist or does not take the images.
         ValueError: a choice is out of range.
     """
-    x, classes = _test_images(dataset, count, mean, std)
+    images = data.load(dataset)
+    classes, x = images.classes, _normalised(images, images.x_test, count, mean, std)
     network = load_model(
         model, in_channels=x.shape[1], classes=classes, size=x.shape[-1], seed=derived_seed(seed, 0)
     )
@@ -126,53 +131,36 @@ def _channels(network: nn.Module) -> int | None:
     return next((m.in_channels for m in network.modules() if isinstance(m, nn.Conv2d)), None)
 
 
-def _test_images(dataset: str, count: int, mean: list[float], std: list[float]) -> tuple[Tensor, int]:
-    """The first test images [count, C, n, n] of a set, normalised, and its number of classes.
+def _normalised(
+    images: data.Images, pixels: np.ndarray, count: int, mean: list[float], std: list[float]
+) -> Tensor:
+    """The first images [count, C, n, n] of ``pixels``, a split of the set.
 
     Raises:
         ValueError: there are fewer images, they are not square, or the constants do not fit.
     """
-    images = data.load(dataset)
-    channels = images.x_test.shape[-1]
-    if not 2 <= count <= len(images.x_test):
-        raise ValueError(f"count = {count}: from 2 to {len(images.x_test)} test images are there")
-    own_mean, own_std = images.moments
+    channels = pixels.shape[-1]
+    if not 2 <= count <= len(pixels):
+        raise ValueError(f"count = {count}: from 2 to {len(pixels)} images are there")
+    if pixels.shape[1] != pixels.shape[2]:
+        raise ValueError(f"images of {pixels.shape[1]} by {pixels.shape[2]} pixels: not square")
     constants = []
-    for name, values, own in (("mean", mean, own_mean), ("std", std, own_std)):
+    for name, values, own in zip(("mean", "std"), (mean, std), images.moments, strict=True):
         values = values or list(own)
         if len(values) not in (1, channels):
             raise ValueError(f"{name} has {len(values)} entries and the images {channels} channels")
         constants.append(torch.tensor(values, dtype=torch.float32)[:, None, None])
     if not (constants[1] > 0).all() or not all(torch.isfinite(c).all() for c in constants):
         raise ValueError(f"mean = {mean}, std = {std}: finite ones, and a positive std, are needed")
-    if images.x_test.shape[1] != images.x_test.shape[2]:
-        raise ValueError(f"images of {images.x_test.shape[1]} by {images.x_test.shape[2]} pixels: not square")
-    x = torch.from_numpy(images.x_test[:count].transpose(0, 3, 1, 2).copy()).float() / 255
-    return (x - constants[0]) / constants[1], images.classes
+    x = torch.from_numpy(pixels[:count].transpose(0, 3, 1, 2).copy()).float() / 255
+    return (x - constants[0]) / constants[1]
 
 
 @measurement(
     version=1,
     outcomes=("diffeo", "noise", "relative", "test_error"),
     uses=(
-        "models.build",
-        "models.fully_connected.FullyConnected",
-        "probes.diffeomorphism.deform",
-        "probes.diffeomorphism.displacement_field",
-        "probes.diffeomorphism.folding",
-        "probes.diffeomorphism.gradient",
-        "probes.diffeomorphism.modes",
-        "probes.diffeomorphism.stretch",
-        "probes.diffeomorphism.temperature_bounds",
-        "probes.diffeomorphism.temperature_for",
-        "probes.stability.Convention",
-        "probes.stability.RelativeStability",
-        "probes.stability.probing",
-        "probes.stability.relative_stability",
-        "probes.stability.typical_distance",
-        "rng.derived_seed",
-        "rng.global_seed",
-        "rng.normal_rows",
+        *USES,
         "training.Recipe",
         "training.train",
     ),
@@ -214,16 +202,15 @@ def convention_stability(
     if steps < 0:
         raise ValueError(f"steps = {steps}: at least 0 is needed")
     images = data.load(dataset)
-    probed, classes = _test_images(dataset, count, [], [])
-    everyone, _ = _test_images(dataset, len(images.x_test), [], [])
+    classes, probed = images.classes, _normalised(images, images.x_test, count, [], [])
+    everyone = _normalised(images, images.x_test, len(images.x_test), [], [])
     model = build(
         "fully_connected", in_channels=probed[0].numel(), classes=classes, hidden=hidden, layers=layers,
         seed=derived_seed(seed, 0),
     ).to(resolve_device(device))  # fmt: skip
     place = next(model.parameters()).device
     if steps:
-        mean, std = (torch.from_numpy(m).float()[:, None, None] for m in images.moments)
-        x = (torch.from_numpy(images.x_train.transpose(0, 3, 1, 2).copy()).float() / 255 - mean) / std
+        x = _normalised(images, images.x_train, len(images.x_train), [], [])
         y = F.one_hot(torch.from_numpy(images.y_train), classes).float()
         recipe = Recipe(steps=steps, learning_rate=learning_rate)
         train(
