@@ -108,3 +108,82 @@ def stripes(points: int, dimension: int, *, seed: int = 0) -> tuple[Tensor, Tens
     x = normal_rows(seed, rows=points, columns=dimension)
     inside = (x[:, 0] > STRIPE[0]) & (x[:, 0] < STRIPE[1])
     return x, torch.where(inside, 1.0, -1.0).double()
+
+
+def directional(
+    direction: Tensor, count: int, *, epsilon: float = 1.0, sigma: float = 3.0, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    r"""Samples of the linearly separable distribution D(v): :math:`x = \epsilon y v + w`.
+
+    The noise :math:`w \sim N(0, \sigma^2 (1 - v v^T))` is orthogonal to v, and the classes lie at
+    :math:`\pm\epsilon`, as the text of the source has it (Ortiz-Jimenez et al. 2020, sec. 2). Both
+    have the same number of samples, up to one.
+
+    Args:
+        direction: v, of any shape; only its direction counts.
+        count: N.
+        epsilon: distance of the classes from the middle.
+        sigma: standard deviation of the noise in each direction orthogonal to v.
+        seed: the noise of sample i depends on it, on i and on the size of v.
+
+    Returns:
+        x [N, *v.shape] float32, and y [N] int64: class 0 lies at +epsilon, class 1 at -epsilon.
+
+    Raises:
+        ValueError: v is zero or not finite, there are no samples, or sigma or epsilon is negative.
+    """
+    v = direction.double().flatten()
+    if not (torch.isfinite(v).all() and v.norm() > 0):
+        raise ValueError("direction: it must be finite and not zero")
+    if count < 1 or not (0 <= epsilon < math.inf and 0 <= sigma < math.inf):
+        raise ValueError(
+            f"count = {count}, epsilon = {epsilon}, sigma = {sigma}: "
+            "at least one sample, and finite numbers that are not negative"
+        )
+    v = v / v.norm()
+    noise = sigma * normal_rows(seed, rows=count, columns=len(v))
+    y = torch.arange(count) % 2
+    along = epsilon * (1.0 - 2.0 * y).double() - noise @ v
+    x = noise + along[:, None] * v
+    return x.float().view(count, *direction.shape), y
+
+
+def dipole(point: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    """The two samples x and x + v of a discriminative dipole, [2, *x.shape], and their classes 0 and 1."""
+    if point.shape != direction.shape:
+        raise ValueError(f"x has the shape {list(point.shape)} and v {list(direction.shape)}")
+    return torch.stack([point, point + direction]), torch.tensor([0, 1])
+
+
+def poisoned(
+    images: Tensor, labels: Tensor, directions: Tensor, index: int, *, epsilon: float = 0.05
+) -> Tensor:
+    r"""Images in which one coefficient tells the class, on a carrier that no other class shares.
+
+    Class t is written on direction i, or i + 1 from the sixth class on, of the colour channel t mod 3:
+    its coefficient there becomes :math:`-\epsilon` for even t and :math:`+\epsilon` for odd t. All other
+    coefficients stay. (Ortiz-Jimenez et al. 2020, fig. 7, after their code.)
+
+    Args:
+        images: [N, 3, H, W], pixels from 0 to 1.
+        labels: [N], 0 to 9.
+        directions: [k, H * W], orthonormal rows.
+        index: i.
+        epsilon: size of the coefficients.
+
+    Raises:
+        ValueError: images of other than three channels, more than ten classes, or an index that
+            leaves no room for its neighbour.
+    """
+    if images.ndim != 4 or images.shape[1] != 3 or labels.max() > 9:
+        raise ValueError("poison: images of three channels and at most ten classes are needed")
+    if not 0 <= index < len(directions) - 1:
+        raise ValueError(f"index = {index}: from 0 to {len(directions) - 2}")
+    found = images.clone().flatten(2)
+    for label in range(10):
+        here = labels == label
+        carrier = directions[index + (label >= 6)].to(images)
+        channel = found[here, label % 3]
+        wanted = epsilon * (-1) ** (label + 1)
+        found[here, label % 3] = channel + (wanted - channel @ carrier)[:, None] * carrier
+    return found.view_as(images)

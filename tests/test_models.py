@@ -40,7 +40,7 @@ def test_sizes_below_one_are_refused(size):
 
 
 def test_an_unknown_network_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'resnet'; there are fully_connected"):
+    with pytest.raises(ValueError, match="'resnet'; there are densenet121, fully_connected"):
         build("resnet")
 
 
@@ -54,3 +54,71 @@ def test_derived_seeds_differ_and_draws_do_not_depend_on_others():
         inside = torch.rand(2)
     with global_seed(1):
         assert torch.equal(torch.rand(2), inside)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [  # counts that the usual networks for CIFAR-10 have
+        ("lenet", 62_006),
+        ("vgg11", 9_756_426),
+        ("resnet18", 11_173_962),
+        ("densenet121", 6_956_298),
+        ("logistic_regression", 30_730),
+    ],
+)
+def test_the_networks_for_images_have_their_size(name, weights):
+    model = build(name)
+    assert sum(p.numel() for p in model.parameters()) == weights
+    with torch.no_grad():
+        assert model.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", ["lenet", "vgg11", "resnet18", "densenet121"])
+def test_networks_without_pooling_keep_the_map(name):
+    width = 1 / 4 if name == "lenet" else 1 / 16
+    pooled = build(name, in_channels=1, classes=2, width=width)
+    whole = build(name, in_channels=1, classes=2, width=width, pooling=False)
+    kinds = (torch.nn.MaxPool2d, torch.nn.AvgPool2d, torch.nn.AdaptiveAvgPool2d)
+    assert not [m for m in whole.modules() if isinstance(m, kinds)]
+    with torch.no_grad():
+        assert whole.eval()(torch.zeros(1, 1, 32, 32)).shape == (1, 2)
+    linear = [next(m for m in model.modules() if isinstance(m, torch.nn.Linear)) for model in (pooled, whole)]
+    assert linear[1].in_features > linear[0].in_features
+
+
+def test_rectifying_after_the_maximum_is_rectifying_before():
+    model = build("lenet", in_channels=1, classes=2).double()
+    layers = list(model.features)
+    swapped = torch.nn.Sequential(
+        *[layers[i] for i in (0, 2, 1, 3, 5, 4)], torch.nn.Flatten(), *model.classifier
+    )
+    x = torch.randn(3, 1, 32, 32, generator=generator(0), dtype=torch.float64)
+    assert torch.equal(model(x), swapped(x))
+    gradients = []
+    for network in (model, swapped):
+        network.zero_grad()
+        network(x).square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("lenet", {"size": 10}, "size = 10: nothing would be left"),
+        ("lenet", {"width": 0.01}, r"width = 0\.01: nothing is left of 6 channels"),
+        ("vgg11", {"size": 28}, "size = 28: five maxima"),
+        ("resnet18", {"size": 28}, "size = 28: three halvings"),
+        ("densenet121", {"size": 28}, "size = 28: three halvings"),
+        ("logistic_regression", {"width": 2.0}, r"width = 2\.0"),
+        ("linear_pooling", {}, "one channel, one output"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, **options)
+
+
+def test_average_pooling_needs_a_divisor():
+    with pytest.raises(ValueError, match="size = 9, stride = 2: the stride must divide"):
+        build("linear_pooling", in_channels=1, classes=1, size=9, stride=2)

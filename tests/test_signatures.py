@@ -69,6 +69,20 @@ SMALL = {
         "test_points": 10,
         "most_steps": 20,
     },
+    "nad.anisotropy_directions": {"model": "lenet", "networks": 3, "kept": 2},
+    "nad.directional_training": {
+        "model": "lenet",
+        "indices": [[0, 1]],
+        "samples": 4,
+        "epochs": 1,
+    },
+    "nad_images.image_training": {
+        "model": "lenet",
+        "dataset": "fashion_mnist_small",
+        "images": 4,
+        "epochs": 1,
+    },
+    "nad_linear.pooled_waves": {"size": 4, "samples": 10, "networks": 2},
     "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }
 load()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shared.probes.spectrum import amplitudes
-from shared.synthetic import flower_curve, radial_wave, waves
+from shared.synthetic import dipole, directional, flower_curve, poisoned, radial_wave, waves
 
 
 def test_waves_are_the_sum_they_stand_for():
@@ -77,3 +77,68 @@ def test_what_makes_no_curve_or_wave_is_refused():
     for frequency in (-0.1, math.inf, math.nan):
         with pytest.raises(ValueError, match=f"frequency = {frequency}: it must be finite and not negative"):
             radial_wave(torch.zeros(3, 2), frequency)
+
+
+def test_the_directional_distribution_has_its_mean_and_covariance():
+    v = torch.tensor([[1.0, 2.0], [0.0, -2.0]])
+    count = 100_000
+    x, y = directional(v, count, epsilon=0.5, sigma=2.0, seed=1)
+    assert x.shape == (count, 2, 2)
+    assert x.dtype == torch.float32
+    unit = v.double().flatten() / 3
+    flat, sign = x.double().flatten(1), 1 - 2 * y.double()
+    torch.testing.assert_close(flat @ unit, 0.5 * sign, atol=1e-6, rtol=0)
+    error = 5 * 2.0 / math.sqrt(count)
+    torch.testing.assert_close((flat * sign[:, None]).mean(dim=0), 0.5 * unit, atol=error, rtol=0)
+    noise = flat - 0.5 * sign[:, None] * unit
+    expected = 4 * (torch.eye(4, dtype=torch.float64) - torch.outer(unit, unit))
+    torch.testing.assert_close(noise.T @ noise / count, expected, atol=2 * error * 2, rtol=0)
+
+
+def test_the_classes_are_balanced_and_samples_do_not_depend_on_their_number():
+    v = torch.ones(3)
+    x, y = directional(v, 7, seed=2)
+    assert y.bincount().tolist() == [4, 3]
+    few, _ = directional(v, 4, seed=2)
+    assert torch.equal(x[:4], few)
+    assert torch.equal(directional(5 * v, 7, seed=2)[0], x), "only the direction counts"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"direction": torch.zeros(4)}, "finite and not zero"),
+        ({"direction": torch.tensor([1.0, math.nan])}, "finite and not zero"),
+        ({"count": 0}, "count = 0"),
+        ({"sigma": -1.0}, r"sigma = -1\.0"),
+        ({"epsilon": math.inf}, "epsilon = inf"),
+    ],
+)
+def test_distributions_that_do_not_exist_are_refused(change, message):
+    arguments = {"direction": torch.ones(4), "count": 3} | change
+    with pytest.raises(ValueError, match=message):
+        directional(arguments.pop("direction"), arguments.pop("count"), **arguments)
+
+
+def test_a_dipole_is_a_point_and_the_point_moved():
+    x, v = torch.ones(2, 2), torch.eye(2)
+    pair, y = dipole(x, v)
+    assert torch.equal(pair[0], x)
+    assert torch.equal(pair[1], x + v)
+    assert y.tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"x has the shape \[2, 2\] and v \[4\]"):
+        dipole(x, torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "label", "index", "message"),
+    [
+        ((1, 1, 2, 2), 0, 0, "three channels"),
+        ((1, 3, 2, 2), 10, 0, "at most ten classes"),
+        ((1, 3, 2, 2), 0, 3, "index = 3: from 0 to 2"),
+        ((1, 3, 2, 2), 0, -1, "index = -1: from 0 to 2"),
+    ],
+)
+def test_poison_that_has_no_place_is_refused(shape, label, index, message):
+    with pytest.raises(ValueError, match=message):
+        poisoned(torch.zeros(shape), torch.tensor([label]), torch.eye(4), index)

@@ -42,6 +42,21 @@ def build(
         return REGISTRY[name](in_channels=in_channels, classes=classes, width=width, **options)
 
 
-from shared.models import fully_connected, mean_field  # noqa: E402  they register their networks
+from shared.models import (  # noqa: E402  they register their networks
+    convolutional,
+    fully_connected,
+    linear,
+    mean_field,
+    residual,
+)
 
-__all__ = ["REGISTRY", "build", "fully_connected", "mean_field", "register"]
+__all__ = [
+    "REGISTRY",
+    "build",
+    "convolutional",
+    "fully_connected",
+    "linear",
+    "mean_field",
+    "register",
+    "residual",
+]
