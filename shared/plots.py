@@ -9,6 +9,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
+from matplotlib.image import AxesImage
 
 from shared.statistics import Estimate
 
@@ -53,6 +54,22 @@ def heat_map(
     mesh = axes.pcolormesh(sides, edges, values, vmin=low, vmax=high, cmap=MAP_COLOURS, rasterized=True)
     axes.set_xticks(np.arange(len(columns)), [f"{column:g}" for column in columns])
     return mesh
+
+
+def frequency_map(axes: Axes, values: np.ndarray, *, low: float = 0.5, high: float = 1.0) -> AxesImage:
+    """Draw a map [M, M] of plane waves, the constant in the middle; in waves a side of 2 M pixels.
+
+    Cells without a value stay grey.
+    """
+    half = len(values)
+    edges = (-half - 1, half - 1)
+    axes.set_facecolor("0.85")
+    image = axes.imshow(
+        values, origin="lower", extent=(*edges, *edges), vmin=low, vmax=high, cmap=MAP_COLOURS
+    )
+    ticks = [-half, -half // 2, 0, half // 2]
+    axes.set(xticks=ticks, yticks=ticks, xlabel="$k_x$", ylabel="$k_y$")
+    return image
 
 
 def curve_with_band(axes: Axes, x: np.ndarray, curves: np.ndarray, **style: Any) -> None:
