@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +116,6 @@ class _Watch(TorchDispatchMode):
         return [(name, kind, args) for name, (_, kind, args) in zip(names, self.fills, strict=True)]
 
 
-@torch.no_grad()
 def _repeated(model: nn.Module, fills: list[Fill], count: int, seed: int, first: int) -> Ensemble:
     drawn = {name for name, _, _ in fills}
     parameters = {
@@ -123,11 +123,18 @@ def _repeated(model: nn.Module, fills: list[Fill], count: int, seed: int, first:
         for name, p in model.named_parameters()
     }
     rows = [(parameters[name], kind, args) for name, kind, args in fills]
-    source = torch.Generator()
-    for index in range(count):
-        source.manual_seed(derived_seed(seed, first + index))
-        for tensor, kind, args in rows:
-            getattr(tensor[index], kind)(*args, generator=source)
+
+    def draw(indices: range) -> None:
+        source = torch.Generator()
+        for index in indices:
+            source.manual_seed(derived_seed(seed, first + index))
+            for tensor, kind, args in rows:
+                getattr(tensor[index], kind)(*args, generator=source)
+
+    # A generator fills one tensor on one core; each network has its own, and any thread may draw it.
+    workers = torch.get_num_threads()
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(draw, (range(start, count, workers) for start in range(workers))))
     return Ensemble(model, parameters, {name: _copies(b, count) for name, b in model.named_buffers()})
 
 

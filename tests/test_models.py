@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from shared.models import build
+from shared.models.convolutional import MaxPool
 from shared.rng import derived_seed, generator, global_seed
 
 
@@ -100,6 +101,19 @@ def test_rectifying_after_the_maximum_is_rectifying_before():
         network(x).square().sum().backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("size", [(4, 6), (5, 7), (2, 2)])
+def test_the_maximum_is_that_of_torch_with_and_without_a_gradient(size):
+    x = torch.randn(3, 6, *size, generator=generator(0))
+    pool = MaxPool()
+    expected = torch.nn.functional.max_pool2d(x, 2)
+    assert torch.equal(pool(x), expected)
+    with torch.no_grad():
+        assert torch.equal(pool(x), expected)
+    x[0, 0, 0, 0] = torch.nan
+    with torch.no_grad():
+        assert torch.isnan(pool(x)).sum() == 1
 
 
 @pytest.mark.parametrize(

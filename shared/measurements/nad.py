@@ -30,6 +30,7 @@ SIZE = 32  # pixels a side
 RANDOM_DIRECTIONS = 1  # seed of the directions that are called random
 NETWORKS = (
     "models.convolutional.LeNet",
+    "models.convolutional.MaxPool",
     "models.convolutional.VGG11",
     "models.convolutional.scaled",
     "models.dropout.Dropout",
