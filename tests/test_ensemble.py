@@ -18,6 +18,8 @@ SMALLEST = {
     "resnet18": 1 / 16,
     "densenet121": 1 / 16,
     "logistic_regression": 1.0,
+    "vision_transformer": 1 / 8,
+    "mlp_mixer": 1 / 8,
 }
 networks = pytest.mark.parametrize("name", SMALLEST)
 

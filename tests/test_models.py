@@ -3,6 +3,7 @@ import torch
 
 from shared.models import build
 from shared.models.convolutional import MaxPool
+from shared.models.mixing import Attention
 from shared.rng import derived_seed, generator, global_seed
 
 
@@ -126,6 +127,9 @@ def test_the_maximum_is_that_of_torch_with_and_without_a_gradient(size):
         ("densenet121", {"size": 28}, "size = 28: three halvings"),
         ("logistic_regression", {"width": 2.0}, r"width = 2\.0"),
         ("linear_pooling", {}, "one channel, one output"),
+        ("vision_transformer", {"patch": 5}, "size = 32, patch = 5: the patch must divide"),
+        ("vision_transformer", {"width": 1 / 32}, "4 heads do not divide 2 features"),
+        ("mlp_mixer", {"size": 30}, "size = 30, patch = 4"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(name, options, message):
@@ -136,3 +140,34 @@ def test_sizes_that_do_not_fit_are_refused(name, options, message):
 def test_average_pooling_needs_a_divisor():
     with pytest.raises(ValueError, match="size = 9, stride = 2: the stride must divide"):
         build("linear_pooling", in_channels=1, classes=1, size=9, stride=2)
+
+
+def test_attention_is_that_of_torch():
+    with global_seed(0):
+        ours = Attention(8, 2)
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(ours.incoming.weight)
+        theirs.in_proj_bias.copy_(ours.incoming.bias)
+        theirs.out_proj.load_state_dict(ours.outgoing.state_dict())
+    x = torch.randn(3, 5, 8, generator=generator(1))
+    torch.testing.assert_close(ours(x), theirs(x, x, x)[0])
+
+
+def test_a_transformer_without_places_and_with_one_patch_each_sees_no_order_of_patches():
+    model = build("vision_transformer", in_channels=1, classes=2, size=8).double()
+    x = torch.randn(1, 1, 8, 8, generator=generator(0), dtype=torch.float64)
+    swapped = torch.cat([x[..., 4:], x[..., :4]], dim=3)
+    assert (model(x) - model(swapped)).abs().max() > 1e-3
+    with torch.no_grad():
+        model.position.zero_()
+    torch.testing.assert_close(model(x), model(swapped))
+
+
+def test_a_mixer_mixes_the_tokens():
+    model = build("mlp_mixer", in_channels=1, classes=2, size=8).double()
+    tokens = torch.zeros(1, 4, 64, dtype=torch.float64)
+    tokens[0, 0, 5] = 1
+    mixed = model.parts[0].part(tokens) - model.parts[0].part(torch.zeros_like(tokens))
+    assert (mixed[0, :, 5].abs() > 1e-6).all()
+    assert mixed[0][:, torch.arange(64) != 5].abs().max() == 0

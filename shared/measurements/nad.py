@@ -35,6 +35,13 @@ NETWORKS = (
     "models.convolutional.scaled",
     "models.dropout.Dropout",
     "models.linear.LogisticRegression",
+    "models.mixing.Attention",
+    "models.mixing.MLPMixer",
+    "models.mixing.PatchNetwork",
+    "models.mixing.Patches",
+    "models.mixing.Residual",
+    "models.mixing.TransposedMLP",
+    "models.mixing.VisionTransformer",
     "models.residual.DenseNet121",
     "models.residual.ResNet18",
 )

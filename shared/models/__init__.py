@@ -47,6 +47,7 @@ from shared.models import (  # noqa: E402  they register their networks
     fully_connected,
     linear,
     mean_field,
+    mixing,
     residual,
 )
 
@@ -57,6 +58,7 @@ __all__ = [
     "fully_connected",
     "linear",
     "mean_field",
+    "mixing",
     "register",
     "residual",
 ]
