@@ -158,7 +158,7 @@ def dipole(point: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
 def poisoned(
     images: Tensor, labels: Tensor, directions: Tensor, index: int, *, epsilon: float = 0.05
 ) -> Tensor:
-    r"""Images in which one coefficient tells the class, on a carrier that no other class shares.
+    r"""Images in which one coefficient tells the class, by carrier and sign.
 
     Class t is written on direction i, or i + 1 from the sixth class on, of the colour channel t mod 3:
     its coefficient there becomes :math:`-\epsilon` for even t and :math:`+\epsilon` for odd t. All other
