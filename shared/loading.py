@@ -26,7 +26,7 @@ def load_model(spec: str, *, in_channels: int, classes: int, size: int, seed: in
 
     Args:
         spec: ``NAME``, ``NAME:OPTION=VALUE,...`` or either followed by ``@FILE.safetensors``, where NAME is
-            a network of :mod:`shared.models` or else of ``torchvision.models``; or the path of a program
+            a network of ``torchvision.models`` or else of :mod:`shared.models`; or the path of a program
             saved by ``torch.export.save`` (``.pt2``) or as TorchScript (``.pt``, ``.ts``).
         in_channels: of the images.
         classes: outputs of a network built by its name.
@@ -154,14 +154,14 @@ def _built(
     import torchvision.models
 
     try:
-        if name in REGISTRY:
-            coordinates = in_channels * size**2 if name == "fully_connected" else in_channels
-            return build(name, in_channels=coordinates, classes=classes, seed=seed, **options)
         known = torchvision.models.list_models(module=torchvision.models)
         if name in known:
             outputs = {} if options.get("weights") is not None else {"num_classes": classes}
             with global_seed(seed):
                 return torchvision.models.get_model(name, **outputs, **options)
+        if name in REGISTRY:
+            coordinates = in_channels * size**2 if name == "fully_connected" else in_channels
+            return build(name, in_channels=coordinates, classes=classes, seed=seed, **options)
     except OSError as error:
         raise WrongRequest(f"the weights of {name} cannot be downloaded: {_first_line(error)}") from error
     except Exception as error:  # whatever a constructor raises for options that it does not take
