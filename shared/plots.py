@@ -56,13 +56,15 @@ def heat_map(
     return mesh
 
 
-def frequency_map(axes: Axes, values: np.ndarray, *, low: float = 0.5, high: float = 1.0) -> AxesImage:
-    """Draw a map [M, M] of plane waves, the constant in the middle; in waves a side of 2 M pixels.
+def frequency_map(
+    axes: Axes, values: np.ndarray, *, every: int = 2, low: float = 0.5, high: float = 1.0
+) -> AxesImage:
+    """Draw a map [M, M] of plane waves ``every`` waves a side apart, the constant in the middle.
 
     Cells without a value stay grey.
     """
-    half = len(values)
-    edges = (-half - 1, half - 1)
+    half = len(values) * every // 2
+    edges = (-half - every / 2, half - every / 2)
     axes.set_facecolor("0.85")
     image = axes.imshow(
         values, origin="lower", extent=(*edges, *edges), vmin=low, vmax=high, cmap=MAP_COLOURS

@@ -2,12 +2,14 @@
 
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.stats
 import torch
 from torch import nn
 
+from shared import plots
 from shared.measurements.nad import architecture, named_direction
 from shared.models.linear import LinearPooling, LogisticRegression
 from shared.probes import anisotropy
@@ -107,7 +109,6 @@ def test_batch_normalisation_is_the_identity_before_training():
     x = point[None].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(model(x).sum(), x)
     torch.testing.assert_close(found[0], gradient.flatten())
-    assert model.training is False
 
 
 def test_a_network_has_the_same_responses_alone_and_among_others():
@@ -291,6 +292,17 @@ def test_a_map_has_the_constant_in_the_middle_and_is_mirrored():
     assert found[0, 0] == values[-16, 16]
     assert not torch.isnan(found).any()
     assert torch.isnan(as_map({(0, 0): 1.0})).sum() == 255
+
+
+@pytest.mark.parametrize("every", [1, 2, 8])
+def test_a_drawn_map_has_its_cells_at_their_frequencies(every):
+    values = as_map({(-8, 8): 1.0}, every=every).numpy()
+    figure, axes = plots.new_figure()
+    left, right, bottom, top = plots.frequency_map(axes, values, every=every).get_extent()
+    plt.close(figure)
+    row, column = np.argwhere(values == 1).max(axis=0)  # the one with positive kx
+    assert left + (column + 0.5) * (right - left) / len(values) == 8
+    assert bottom + (row + 0.5) * (top - bottom) / len(values) == -8
 
 
 def test_energy_and_mean_frequency_of_waves():

@@ -187,7 +187,8 @@ def directional_training(
         until: end once the mean loss of the last ten steps is below it; 0 trains to the end.
         precision: of the training's passes.
         step, networks: of the anisotropy directions, which come from all of the architecture's own.
-        seed: of everything; different directions have different data and weights.
+        seed: of data, weights and their order, which the index of a direction enters too, but not the basis;
+            the anisotropy directions are always those of seed 0.
         device: where to train.
 
     Returns:

@@ -66,7 +66,7 @@ def image_training(
         dataset: name or folder of square images of at most 32 pixels a side.
         images: for training, the first ones.
         epochs, learning_rate: of the training.
-        step, networks: of the anisotropy directions, which come from the architecture itself.
+        step, networks: of the anisotropy directions, which are the architecture's own, those of seed 0.
         precision: of the training's passes.
         seed: of the weights and of the order of the images.
         device: where to train.
