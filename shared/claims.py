@@ -180,11 +180,12 @@ def _note(entry: dict[str, Any]) -> str:
 
 
 def _tested(entry: dict[str, Any], verdict: Verdict) -> str:
-    """At what scale and with how many seeds; a run that is not the record has no claim to a scale."""
+    """At what scale, and what the interval is over; a run that is not the record has no claim to a scale."""
     if "identity" in entry or os.environ.get("BOOK_RUN") != "record":
         return ""
-    seeds = f" with {verdict.samples} seeds" if verdict.samples > 1 else ""
-    return f"Tested at {entry['scale']} scale{seeds}. "
+    unit = entry.get("over", "seeds")
+    samples = f" with {verdict.samples} {unit}" if verdict.samples > 1 else ""
+    return f"Tested at {entry['scale']} scale{samples}. "
 
 
 def _not_counted() -> str:

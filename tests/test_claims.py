@@ -107,6 +107,15 @@ def test_a_judged_claim_shows_what_it_was_judged_by(one_claim, monkeypatch):
     assert data["text/plain"] == "c: partly reproduced"
 
 
+def test_an_interval_over_other_things_than_seeds_says_so(one_claim, monkeypatch):
+    monkeypatch.setenv("BOOK_RUN", "record")
+    one_claim["over"] = "waves"
+    verdict = claims.judge(
+        "c", direction=estimate(2, 1, 3), size=estimate([1.01, 3000], [1, 2900], [1.1, 3100])
+    )
+    assert "full scale with 5 waves" in claims.claim_box(verdict)
+
+
 def test_a_run_that_is_not_the_record_says_so(one_claim, monkeypatch):
     monkeypatch.setenv("BOOK_RUN", "smoke")
     verdict = claims.judge("c", direction=estimate(2, 1, 3), size=estimate([1, 2000], [1, 2000], [1, 2000]))
