@@ -23,12 +23,15 @@ class Estimate:
         return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
 
 
-def over_seeds(statistic: Callable[..., Any], *samples: np.ndarray, seed: int = 0) -> Estimate:
+def over_seeds(
+    statistic: Callable[..., Any], *samples: np.ndarray, strata: np.ndarray | None = None, seed: int = 0
+) -> Estimate:
     """A statistic of all seeds, with a percentile-bootstrap interval over them.
 
     Args:
         statistic: of arrays shaped like ``samples``; returns a scalar or [K].
         samples: arrays [seeds, ...]; the same seeds are drawn, with replacement, from all of them.
+        strata: labels [seeds]; as many are drawn of each label as there are, among themselves.
         seed: of the draws.
 
     Returns:
@@ -37,7 +40,7 @@ def over_seeds(statistic: Callable[..., Any], *samples: np.ndarray, seed: int = 
     Raises:
         ValueError: the arrays differ in their number of seeds, or the statistic is NaN.
     """
-    counts = {len(array) for array in samples}
+    counts = {len(array) for array in (*samples, *([] if strata is None else [strata]))}
     if len(counts) != 1:
         raise ValueError(f"arrays of {sorted(counts)} seeds: they must have the same number")
     (count,) = counts
@@ -46,7 +49,7 @@ def over_seeds(statistic: Callable[..., Any], *samples: np.ndarray, seed: int = 
         raise ValueError("the statistic is NaN")
     if count < 2:
         return Estimate(value, np.full_like(value, -np.inf), np.full_like(value, np.inf), count)
-    draws = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
+    draws = _draws(np.zeros(count) if strata is None else np.asarray(strata), seed)
     replicates = np.stack([np.asarray(statistic(*(s[draw] for s in samples)), float) for draw in draws])
     if np.isnan(replicates).any():
         raise ValueError("the statistic is NaN for some draws of the seeds")
@@ -54,6 +57,15 @@ def over_seeds(statistic: Callable[..., Any], *samples: np.ndarray, seed: int = 
     # An observed quantile, not an interpolated one: a statistic may be infinite.
     low, high = np.quantile(replicates, [tail, 1 - tail], axis=0, method="inverted_cdf")
     return Estimate(value, low, high, count)
+
+
+def _draws(strata: np.ndarray, seed: int) -> np.ndarray:
+    """Indices [RESAMPLES, seeds], drawn with replacement within each stratum."""
+    random, draws = np.random.default_rng(seed), np.empty((RESAMPLES, len(strata)), dtype=int)
+    for label in np.unique(strata):
+        (places,) = np.nonzero(strata == label)
+        draws[:, places] = places[random.integers(len(places), size=(RESAMPLES, len(places)))]
+    return draws
 
 
 def number(value: Any) -> str:

@@ -2,24 +2,19 @@
 
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from shared import plots
 from shared.measurements.nad import architecture, named_direction
 from shared.models.linear import LinearPooling, LogisticRegression
 from shared.probes import anisotropy
 from shared.probes.anisotropy import (
     agreement,
-    as_map,
-    canonical,
     flipped,
     fourier_direction,
     fourier_energy,
-    frequencies,
     input_responses,
     marchenko_pastur,
     mean_frequency,
@@ -265,43 +260,6 @@ def test_a_fourier_direction_is_a_part_of_one_coefficient(frequency, phase):
     wave_ = np.fft.ifft2(spectrum)
     expected = wave_.real if phase == "cosine" else wave_.imag
     np.testing.assert_allclose(direction, expected / np.linalg.norm(expected), atol=1e-12)
-
-
-def test_the_map_has_130_distinct_directions_and_every_cell_is_one_of_them():
-    listed = frequencies()
-    assert len(listed) == 130
-    vectors = torch.stack([fourier_direction(*f).flatten() for f in listed])
-    cosines = (vectors @ vectors.T).abs()
-    assert (cosines - torch.eye(130, dtype=torch.float64)).max() < 1e-9
-    for ky in range(-16, 16, 2):
-        for kx in range(-16, 16, 2):
-            name = canonical(ky, kx)
-            assert name in listed
-            same = fourier_direction(ky, abs(kx)).flatten() @ fourier_direction(*name).flatten()
-            assert abs(same) == pytest.approx(1)
-
-
-def test_a_map_has_the_constant_in_the_middle_and_is_mirrored():
-    values = {f: float(i) for i, f in enumerate(frequencies())}
-    found = as_map(values)
-    assert found.shape == (16, 16)
-    assert found[8, 8] == values[0, 0]
-    assert found[10, 9] == values[4, 2] == found[10, 7]
-    assert found[6, 9] == values[-4, 2]
-    assert found[0, 0] == values[-16, 16]
-    assert not torch.isnan(found).any()
-    assert torch.isnan(as_map({(0, 0): 1.0})).sum() == 255
-
-
-@pytest.mark.parametrize("every", [1, 2, 8])
-def test_a_drawn_map_has_its_cells_at_their_frequencies(every):
-    values = as_map({(-8, 8): 1.0}, every=every).numpy()
-    figure, axes = plots.new_figure()
-    left, right, bottom, top = plots.frequency_map(axes, values, every=every).get_extent()
-    plt.close(figure)
-    row, column = np.argwhere(values == 1).max(axis=0)  # the one with positive kx
-    assert left + (column + 0.5) * (right - left) / len(values) == 8
-    assert bottom + (row + 0.5) * (top - bottom) / len(values) == -8
 
 
 def test_energy_and_mean_frequency_of_waves():

@@ -72,3 +72,22 @@ def test_rank_correlation():
 def test_numbers_are_written_without_exponents():
     assert number([0.12345, 1234567.0, 22000, 3]) == "0.123, 1\u202f234\u202f567, 22\u202f000, 3"
     assert number([np.inf, -np.inf]) == "∞, -∞"
+
+
+def test_strata_keep_their_numbers_in_every_draw():
+    values, strata = np.array([0.0, 1.0, 10.0, 12.0, 14.0]), np.array([1, 1, 0, 0, 0])
+    found = over_seeds(lambda v: [(v < 5).sum(), v[v > 5].mean() - v[v < 5].mean()], values, strata=strata)
+    assert found.low[0] == found.value[0] == found.high[0] == 2
+    assert found.value[1] == 11.5
+    assert 9 <= found.low[1] < 11.5 < found.high[1] <= 14
+    with pytest.raises(ValueError, match="the same number"):
+        over_seeds(np.mean, values, strata=strata[1:])
+
+
+def test_the_strata_are_independent_of_their_order():
+    values = np.array([1.0, 2.0, 5.0, 30.0, 40.0, 70.0])
+    mixed = [3, 0, 4, 1, 5, 2]
+    direct = over_seeds(np.mean, values, strata=np.repeat([0, 1], 3))
+    assert direct.high - direct.low < over_seeds(np.mean, values).high - over_seeds(np.mean, values).low
+    again = over_seeds(np.mean, values[mixed], strata=np.repeat([0, 1], 3)[mixed])
+    assert (again.low, again.high) == (direct.low, direct.high)

@@ -213,6 +213,40 @@ def canonical(ky: int, kx: int, size: int = 32) -> tuple[int, int]:
     return (-ky if kx in (0, half) and ky > -half else ky, kx) if ky > 0 else (ky, kx)
 
 
+def octant(size: int = 32, every: int = 2, blocks: int = 1) -> list[tuple[int, int]]:
+    """One wave of each set that mirrors and the exchange of the two axes turn into each other.
+
+    For a network that prefers neither an axis nor its direction, the others are equal to it in law.
+
+    Args:
+        size: n, pixels a side.
+        every: waves a side between neighbouring frequencies.
+        blocks: 1 for all; n for the waves of every n-th block of 2 x 2 neighbours, in which each
+            combination of even and odd places occurs once.
+    """
+    places = range(size // 2 // every + 1)
+    return [
+        (-every * row, every * column)
+        for column in places
+        for row in places
+        if row >= column and (row // 2 + column // 2) % blocks == 0
+    ]
+
+
+def unfolded(values: dict[tuple[int, int], float], size: int = 32) -> dict[tuple[int, int], float]:
+    """Values of waves with those of their mirror images, and of both with the axes exchanged, added.
+
+    A wave that has a value keeps it.
+    """
+    images = {
+        canonical(sign * first, second, size): value
+        for (ky, kx), value in values.items()
+        for first, second in ((ky, kx), (kx, ky))
+        for sign in (1, -1)
+    }
+    return images | values
+
+
 def as_map(values: dict[tuple[int, int], float], size: int = 32, every: int = 2) -> Tensor:
     """Values of directions as a map [n / every, n / every], mirrored as the published ones are.
 
