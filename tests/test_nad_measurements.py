@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from shared import data
 from shared.measurements import nad_images
 from shared.measurements.nad import anisotropy_directions, architecture, directional_training
-from shared.measurements.nad_images import coloured, image_training, prepared
+from shared.measurements.nad_images import coloured, image_training, poison_size, prepared
 from shared.measurements.nad_linear import pooled_waves
-from shared.probes.anisotropy import input_responses, principal_directions
+from shared.probes.anisotropy import input_responses, orthonormal, principal_directions
 from shared.probes.linear_pooling import best_accuracy, gain, wave
 from shared.rng import derived_seed, normal_rows
 from shared.synthetic import poisoned
@@ -101,6 +102,24 @@ def test_poison_tells_every_class_on_a_carrier_of_its_own():
         expected[channel, index] = sign * 0.3
         torch.testing.assert_close(after[sample], expected)
     assert len(carriers) == 10
+
+
+def test_the_size_of_a_poison_is_what_it_moves_its_coefficient_by(own_store):
+    options = {"model": "logistic_regression", "networks": 1100, "step": 0.0}
+    found = poison_size.function(
+        indices=[0, 7], epsilon=0.2, dataset="fashion_mnist_small", images=30, **options
+    )
+    basis = orthonormal(torch.from_numpy(anisotropy_directions(kept=1024, **options)["directions"])).double()
+    photographs = data.load("fashion_mnist_small")
+    x = coloured(photographs.x_train[:30]).double().flatten(2)
+    for place, index in enumerate([0, 7]):
+        moved = []
+        for image, label in zip(x, photographs.y_train[:30].tolist(), strict=True):
+            coefficient = image[label % 3] @ basis[index + (label >= 6)]
+            moved.append(abs((0.2 if label % 2 else -0.2) - coefficient.item()))
+        assert found["change"][place] == pytest.approx(np.mean(moved), rel=1e-5)
+        every = (x @ basis[index]).abs().flatten()
+        assert found["coefficient"][place] == pytest.approx(every.median().item(), rel=1e-5)
 
 
 def test_the_flip_comes_after_the_normalisation_and_keeps_norms():

@@ -82,6 +82,14 @@ SMALL = {
         "images": 4,
         "epochs": 1,
     },
+    "nad_images.poison_size": {
+        "model": "logistic_regression",
+        "indices": [0, 5],
+        "dataset": "fashion_mnist_small",
+        "images": 20,
+        "step": 0.0,
+        "networks": 1100,
+    },
     "nad_linear.pooled_waves": {"size": 4, "samples": 10, "networks": 2},
     "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }

@@ -1,6 +1,7 @@
 """Which plane waves an accuracy map has, and where they stand in it."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 

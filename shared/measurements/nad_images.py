@@ -110,6 +110,58 @@ def image_training(
     return {name: np.float32(value) for name, value in outcome.items()}
 
 
+@measurement(
+    version=1,
+    uses=(
+        *DIRECTIONS,
+        "measurements.nad.anisotropy_directions",
+        "measurements.nad_images.coloured",
+        "probes.anisotropy.orthonormal",
+        "synthetic.poisoned",
+    ),
+)
+def poison_size(
+    *,
+    model: str,
+    indices: list[int],
+    epsilon: float = 0.05,
+    width: float = 1.0,
+    dataset: str = "cifar10",
+    images: int = 1_000,
+    step: float = 100.0,
+    networks: int = 10_000,
+    device: str = "auto",
+) -> Arrays:
+    """How much a poison changes images, and what it replaces.
+
+    Args:
+        model, epsilon, width, dataset, step, networks, device: see :func:`image_training`.
+        indices: [K], of the poisoned directions.
+        images: of those for training, the first ones; all, if there are fewer.
+
+    Returns:
+        [K] each, pixels from 0 to 1: ``change``, the mean norm of the difference of an image, and
+        ``coefficient``, the median modulus of what an image has on the direction, over images and channels.
+
+    Raises:
+        ValueError: the images do not fit.
+        DataUnavailable: the data set cannot be had.
+    """
+    found = anisotropy_directions(
+        model=model, width=width, step=step, networks=networks, kept=SIZE**2, device=device
+    )
+    directions = orthonormal(torch.from_numpy(found["directions"]))
+    photographs = data.load(dataset)
+    x = coloured(photographs.x_train[:images]).double()
+    y = torch.from_numpy(photographs.y_train[:images])
+    changes = [(poisoned(x, y, directions, i, epsilon=epsilon) - x).flatten(1).norm(dim=1) for i in indices]
+    coefficients = (x.flatten(2) @ directions[indices].T.to(x)).abs().flatten(0, 1)
+    return {
+        "change": np.array([norms.mean().item() for norms in changes], dtype=np.float32),
+        "coefficient": coefficients.median(dim=0).values.float().numpy(),
+    }
+
+
 def coloured(images: np.ndarray) -> Tensor:
     """Pixels from 0 to 1, [N, 3, 32, 32], of uint8 images [N, H, W, 1 or 3].
 
