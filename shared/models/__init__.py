@@ -48,6 +48,7 @@ from shared.models import (  # noqa: E402  they register their networks
     linear,
     mean_field,
     mixing,
+    plain,
     residual,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     "linear",
     "mean_field",
     "mixing",
+    "plain",
     "register",
     "residual",
 ]
