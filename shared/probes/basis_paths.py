@@ -108,6 +108,10 @@ class BasisPaths:
         moved = self._free(self._full(self.free_layer, self.values() + epsilon))
         return int((moved * self._free_values() <= 0).sum())
 
+    def nearest_zero(self) -> float:
+        """The smallest modulus of an all-skeleton path: so far values can move before one reaches zero."""
+        return self._free_values().abs().min().item()
+
     def exponents(self, nodes: Sequence[int], edges: Sequence[int]) -> dict[int, int]:
         """The powers of basis paths whose product is the value of a path.
 
