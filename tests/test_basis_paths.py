@@ -236,6 +236,46 @@ def test_a_weight_of_zero_off_the_skeleton_is_no_exception():
     torch.testing.assert_close(BasisPaths(moved).values(), values + 1e-3)
 
 
+@pytest.mark.parametrize("seed", [None, 6])
+def test_within_the_flip_radius_no_node_of_the_first_level_switches(seed):
+    widths = [3, 5, 5, 2]
+    model = mlp(widths)
+    paths = BasisPaths(model, seed=seed)
+    x = torch.randn(40, 3, generator=generator(1), dtype=torch.float64)
+    radius = paths.flip_radius(x)
+    before = model[0](x) > 0
+    for draw in range(30):
+        step = torch.randn(paths.count, generator=generator(2, draw), dtype=torch.float64)
+        moved = paths.perturbed(0.999 * radius * step / step.norm())
+        assert ((moved[0](x) > 0) == before).all()
+    # The nearest switch: along the sample, for the node whose sum is the smallest.
+    sums = torch.stack([_path_sums(paths, node, widths) for node in range(5)])
+    distance = (x @ sums.T).abs() / x.norm(dim=1, keepdim=True)
+    assert distance.min().item() == pytest.approx(radius, rel=1e-12)
+    sample, node = divmod(int(distance.argmin()), 5)
+    step = torch.zeros(paths.count, dtype=torch.float64)
+    towards = -x[sample] / x[sample].norm() * (x[sample] @ sums[node]).sign()
+    for place in range(3):
+        step[_first_place(paths, place, node, widths)] = 1.001 * radius * towards[place]
+    assert ((paths.perturbed(step)[0](x) > 0) != before).sum() == 1
+    with pytest.raises(ValueError, match=r"^0: a linear layer into the widest level"):
+        BasisPaths(mlp([3, 4, 6, 2])).flip_radius(x)
+
+
+def _first_place(paths: BasisPaths, start: int, node: int, widths: list[int]) -> int:
+    """The basis path of a weight of the first layer, whose places come first."""
+    for rest in itertools.product(*map(range, widths[2:])):
+        powers = paths.exponents((start, node, *rest), [0] * (len(widths) - 1))
+        if list(powers.values()) == [1] and min(powers) < widths[0] * widths[1]:
+            return min(powers)
+    raise AssertionError
+
+
+def _path_sums(paths: BasisPaths, node: int, widths: list[int]) -> torch.Tensor:
+    values = paths.values()
+    return torch.stack([values[_first_place(paths, start, node, widths)] for start in range(3)])
+
+
 def test_the_full_plainnet18_has_the_count_of_the_source():
     paths = BasisPaths(build("plainnet18"))
     assert sum(layer.weight.numel() for layer in paths.layers) == 10_992_320

@@ -12,7 +12,7 @@ from torch.func import jacrev
 
 from shared.models import build
 from shared.probes.basis_paths import BasisPaths, rescaled
-from shared.probes.flatness import Objective, expected_sharpness, hessian_trace, sharpness
+from shared.probes.flatness import Objective, expected_sharpness, hessian_diagonal, hessian_trace, sharpness
 from shared.probes.landscape import crossings, filter_normalised, normal_direction, plane
 from shared.rng import generator
 
@@ -83,7 +83,9 @@ def test_an_objective_is_the_loss_of_the_network(minimum, space):
 @pytest.mark.parametrize("space", SPACES)
 def test_traces_against_the_whole_hessian(minimum, space):
     found = objective(minimum, space)
-    exact = hessian(found).trace().item()
+    whole = hessian(found)
+    exact = whole.trace().item()
+    torch.testing.assert_close(hessian_diagonal(found), whole.diagonal(), rtol=1e-9, atol=1e-9)
     assert hessian_trace(found, samples=None).value == pytest.approx(exact, rel=1e-10)
     estimate = hessian_trace(found, samples=400, seed=1)
     assert 0 < estimate.error < 0.1 * exact

@@ -112,6 +112,26 @@ class BasisPaths:
         """The smallest modulus of an all-skeleton path: so far values can move before one reaches zero."""
         return self._free_values().abs().min().item()
 
+    def flip_radius(self, x: Tensor) -> float:
+        r"""Up to which change of path values no node of the first level can switch, for any sample.
+
+        :math:`\min_{x, i} |\sum_j v^i_j x_j| / \|x\|` over samples and nodes i, where :math:`v^i_j` is the
+        value of the path from input j through node i and on along the skeleton. (The condition that the
+        source derives from its equation 25.)
+
+        Args:
+            x: samples [N, ...], flattened to the inputs of a linear first layer.
+
+        Raises:
+            ValueError: the first layer is a convolution, or its level is not the widest.
+        """
+        first = self.layers[0]
+        if self.free_layer != 0 or first.weight.ndim != 2:
+            raise ValueError(f"{first.name}: a linear layer into the widest level is needed")
+        values = (self._weights[0] * self._factors[0])[..., 0]
+        vectors = x.flatten(1).double()[:, self._orders[0]]
+        return ((vectors @ values.T).abs() / vectors.norm(dim=1, keepdim=True)).min().item()
+
     def exponents(self, nodes: Sequence[int], edges: Sequence[int]) -> dict[int, int]:
         """The powers of basis paths whose product is the value of a path.
 

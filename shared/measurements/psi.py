@@ -1,0 +1,209 @@
+"""Plain networks trained on images, and how flat their loss is over weights and over basis paths."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared import data
+from shared.devices import resolve_device
+from shared.models import build
+from shared.probes.flatness import Objective, expected_sharpness, hessian_trace, sharpness
+from shared.rng import derived_seed
+from shared.sgd import SgdRecipe, accuracy, train
+from shared.store import Arrays, measurement
+
+TRAINED = (
+    "measurements.psi.Trained",
+    "measurements.psi.trained",
+    "models.build",
+    "models.convolutional.scaled",
+    "models.dropout.masks",
+    "models.plain.PlainMLP",
+    "models.plain.initialise",
+    "rng.derived_seed",
+    "rng.generator",
+    "rng.global_seed",
+    "sgd.SgdRecipe",
+    "sgd.accuracy",
+    "sgd.train",
+)
+PROBED = (
+    "probes.basis_paths.BasisPaths",
+    "probes.flatness.Flatness",
+    "probes.flatness.Objective",
+    "probes.flatness.expected_sharpness",
+    "probes.flatness.hessian_trace",
+    "probes.flatness.sharpness",
+    "probes.plain.PlainLayer",
+    "probes.plain.plain_layers",
+)
+OUTCOMES = (
+    *("steps", "train_accuracy", "train_loss", "test_accuracy", "test_loss"),
+    *("sharpness", "trace", "trace_error", "expected", "expected_error", "crossings"),
+    *("nearest_zero", "largest", "smallest", "norm", "flip_radius"),
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network behind its training, with the samples it was trained and is tested on.
+
+    Attributes:
+        network: in evaluation mode, float32.
+        train, test: samples [N, C, H, W] and classes [N].
+        losses: of each step's batch before the step; the last is infinite where training diverged.
+    """
+
+    network: nn.Module
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    losses: Tensor
+
+    def outcome(self) -> Arrays:
+        """Losses and accuracies on all samples, by the names that measurements return."""
+        found = {"steps": float(len(self.losses))}
+        for part, (x, y) in (("train", self.train), ("test", self.test)):
+            found[f"{part}_accuracy"] = accuracy(self.network, x, y)
+            found[f"{part}_loss"] = self.loss(x, y)
+        return {name: np.float32(value) for name, value in found.items()}
+
+    def loss(self, x: Tensor, y: Tensor) -> float:
+        """The mean cross-entropy of samples."""
+        with torch.no_grad():
+            parts = [
+                nn.functional.cross_entropy(self.network(a), b, reduction="sum").item()
+                for a, b in zip(x.split(500), y.split(500), strict=True)
+            ]
+        return sum(parts) / len(x)
+
+
+def trained(
+    model: str,
+    recipe: SgdRecipe,
+    *,
+    dataset: str,
+    images: int,
+    seed: int,
+    device: str,
+    **options: float | str,
+) -> Trained:
+    """Build a plain network and train it on the first images of a data set.
+
+    Pixels are normalised by the mean and the standard deviation of each channel.
+
+    Raises:
+        ValueError: there are fewer images than asked for, or the training diverged.
+        DataUnavailable: the data set cannot be had.
+    """
+    place = resolve_device(device)
+    photographs = data.load(dataset)
+    if not 1 <= images <= len(photographs.x_train):
+        raise ValueError(f"images = {images}: {dataset} has {len(photographs.x_train)} for training")
+    mean, std = (torch.tensor(values).float().view(-1, 1, 1) for values in photographs.moments)
+    sets = []
+    for part, count in (("train", images), ("test", None)):
+        pixels = torch.from_numpy(getattr(photographs, f"x_{part}")[:count]).permute(0, 3, 1, 2)
+        y = torch.from_numpy(getattr(photographs, f"y_{part}")[:count])
+        sets.append((((pixels.float() / 255 - mean) / std).to(place), y.to(place)))
+    shape = sets[0][0].shape[1:]
+    incoming = math.prod(shape) if model == "plain_mlp" else shape[0]
+    network = build(
+        model, in_channels=incoming, classes=photographs.classes, seed=derived_seed(seed, 3), **options
+    ).to(place)
+    losses = train(network, *sets[0], recipe, seed=derived_seed(seed, 4))
+    if not torch.isfinite(losses).all():
+        raise ValueError(f"training diverged at step {len(losses)}, with a rate of {recipe.learning_rate}")
+    return Trained(network.eval(), *sets, losses)
+
+
+@measurement(
+    version=1,
+    outcomes=OUTCOMES,
+    uses=(*TRAINED, *PROBED),
+)
+def trained_flatness(
+    *,
+    space: Literal["weights", "paths"],
+    hidden: int = 64,
+    layers: int = 5,
+    dataset: str = "mnist",
+    images: int = 10_000,
+    batch: int = 64,
+    learning_rate: float = 0.1,
+    epochs: int = 100,
+    until: float = 1e-3,
+    radii: list[float] = [0.01, 0.1],  # noqa: B006  read only, and a default has to be plain data
+    sigmas: list[float] = [0.001, 0.01],  # noqa: B006
+    samples: int = 200,
+    draws: int = 50,
+    restarts: int = 3,
+    probed: int = 1_000,
+    skeleton: int = -1,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    r"""Train a plain fully connected network and measure how flat its loss is, in three ways.
+
+    Args:
+        space: that the loss is a function on.
+        hidden, layers: of the network, which starts with ones on its skeleton.
+        dataset: name or folder, see :func:`shared.data.load`.
+        images: for training, the first ones.
+        batch, learning_rate, epochs: of the training.
+        until: end once the mean loss of the last ten steps is below it.
+        radii: [R], of the balls of the epsilon-flatness.
+        sigmas: [S], of the noise of the expected flatness.
+        samples: random signs for the trace of the Hessian.
+        draws: of the noise.
+        restarts: of the search within a ball.
+        probed: images for training that the loss is taken over.
+        skeleton: seed of another order of the nodes; -1 for the one they have.
+        seed: of weights, order and draws.
+        device: where to train and measure.
+
+    Returns:
+        ``sharpness`` [R], infinite where an all-skeleton path reaches zero in the ball; ``trace`` and its
+        standard error ``trace_error``; ``expected`` and ``expected_error`` [S]; ``crossings`` [S], mean
+        number of all-skeleton paths that a draw takes across zero; ``dimension`` and ``norm`` of the point;
+        ``largest`` and ``smallest`` modulus of its coordinates; ``nearest_zero``, smallest modulus of an
+        all-skeleton path, and ``flip_radius`` (paths; else NaN); ``steps``, ``train_loss``,
+        ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
+
+    Raises:
+        ValueError: a size is refused, or training diverged.
+        DataUnavailable: the data set cannot be had.
+    """
+    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf, until=until)
+    options = {"hidden": hidden, "layers": layers, "device": device}
+    run = trained("plain_mlp", recipe, dataset=dataset, images=images, seed=seed, **options)
+    x, y = run.train[0][:probed].double(), run.train[1][:probed]
+    network = run.network.double()
+    order = None if skeleton < 0 else skeleton
+    objective = Objective(network, x, y, space=space, seed=order)
+    nearest = math.inf if objective.paths is None else objective.paths.nearest_zero()
+    draw_seed = derived_seed(seed, 5)
+    search = {"restarts": restarts, "seed": draw_seed}
+    rises = [sharpness(objective, radius=r, **search).value if r < nearest else math.inf for r in radii]
+    trace = hessian_trace(objective, samples=samples, seed=draw_seed)
+    noisy = [expected_sharpness(objective, sigma=sigma, draws=draws, seed=draw_seed) for sigma in sigmas]
+    moduli = objective.point.abs()
+    found = {
+        "sharpness": rises,
+        "trace": trace.value,
+        "trace_error": trace.error,
+        "expected": [flatness.value for flatness in noisy],
+        "expected_error": [flatness.error for flatness in noisy],
+        "crossings": [flatness.crossings / draws for flatness in noisy],
+        "dimension": len(moduli),
+        "norm": moduli.norm().item(),
+        "largest": moduli.max().item(),
+        "smallest": moduli.min().item(),
+        "nearest_zero": nearest,
+        "flip_radius": math.nan if objective.paths is None else objective.paths.flip_radius(x),
+    }
+    outcome = Trained(network.float(), run.train, run.test, run.losses).outcome()
+    return {name: np.array(value, dtype=np.float32) for name, value in (found | outcome).items()}
