@@ -17,6 +17,14 @@ CARRIERS = {
     "sweep", "values",
 }  # fmt: skip
 TARGET = {k: v for k, v in SMALL_RUN.items() if k not in ("steps", "every")}
+PLAIN_TRAINING = {
+    "hidden": 3,
+    "layers": 2,
+    "dataset": "fashion_mnist_small",
+    "images": 20,
+    "epochs": 1,
+}
+PLAIN = PLAIN_TRAINING | {"draws": 2, "probed": 5}
 SMALL = {
     "spectral.learning_order": SMALL_RUN,
     "spectral.robustness": TARGET | {"steps": 20, "radii": 3, "draws": 2},
@@ -91,6 +99,18 @@ SMALL = {
         "networks": 1100,
     },
     "nad_linear.pooled_waves": {"size": 4, "samples": 10, "networks": 2},
+    "psi.trained_flatness": PLAIN | {"space": "paths", "radii": [0.001], "sigmas": [0.01], "samples": 2},
+    "psi_planes.rescaled_flatness": PLAIN | {"space": "weights", "transformation": "node", "amount": 0.5},
+    "psi_planes.noisy_errors": PLAIN_TRAINING | {"space": "paths", "sigmas": [0.01], "draws": 2},
+    "psi_planes.landscape": {
+        "batch": 10,
+        "width": 1 / 16,
+        "dataset": "fashion_mnist_small",
+        "images": 20,
+        "epochs": 1,
+        "points": 1,
+        "probed": 4,
+    },
     "spectral.trained_spectrum": TARGET | {"steps": 20, "samples": 64},
 }
 load()

@@ -1,8 +1,10 @@
 """Plain networks trained on images, and how flat their loss is over weights and over basis paths."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from shared.sgd import SgdRecipe, accuracy, train
 from shared.store import Arrays, measurement
 
 TRAINED = (
+    "measurements.psi.ToLoss",
     "measurements.psi.Trained",
     "measurements.psi.trained",
     "models.build",
@@ -36,6 +39,7 @@ PROBED = (
     "probes.flatness.Flatness",
     "probes.flatness.Objective",
     "probes.flatness.expected_sharpness",
+    "probes.flatness.hessian_diagonal",
     "probes.flatness.hessian_trace",
     "probes.flatness.sharpness",
     "probes.plain.PlainLayer",
@@ -44,7 +48,7 @@ PROBED = (
 OUTCOMES = (
     *("steps", "train_accuracy", "train_loss", "test_accuracy", "test_loss"),
     *("sharpness", "trace", "trace_error", "expected", "expected_error", "crossings"),
-    *("nearest_zero", "largest", "smallest", "norm", "flip_radius"),
+    *("slope", "nearest_zero", "largest", "smallest", "norm", "flip_radius"),
 )
 
 
@@ -81,19 +85,43 @@ class Trained:
         return sum(parts) / len(x)
 
 
+@dataclass(frozen=True)
+class ToLoss(SgdRecipe):
+    """A recipe that ends early, at the end of an epoch.
+
+    Attributes:
+        done: whether to end.
+        every: epochs between questions.
+    """
+
+    done: Callable[[], bool] = bool
+    every: int = 1
+
+    def batches(self, count: int, seed: int) -> Iterator[tuple[float, Tensor]]:
+        """As long as the training is not done."""
+        between = self.every * self.steps(count) // self.epochs
+        for step, batch in enumerate(super().batches(count, seed)):
+            if step and step % between == 0 and self.done():
+                return
+            yield batch
+
+
 def trained(
     model: str,
     recipe: SgdRecipe,
     *,
     dataset: str,
     images: int,
+    until: float,
+    every: int = 1,
     seed: int,
     device: str,
-    **options: float | str,
+    **options: Any,
 ) -> Trained:
     """Build a plain network and train it on the first images of a data set.
 
-    Pixels are normalised by the mean and the standard deviation of each channel.
+    Pixels are normalised by the mean and the standard deviation of each channel. The training ends when
+    the mean loss of all its samples, looked at after every so many epochs, is below ``until``.
 
     Raises:
         ValueError: there are fewer images than asked for, or the training diverged.
@@ -114,7 +142,12 @@ def trained(
     network = build(
         model, in_channels=incoming, classes=photographs.classes, seed=derived_seed(seed, 3), **options
     ).to(place)
-    losses = train(network, *sets[0], recipe, seed=derived_seed(seed, 4))
+
+    def done() -> bool:
+        return Trained(network, *sets, torch.empty(0)).loss(*sets[0]) < until
+
+    to_loss = ToLoss(**asdict(recipe), done=done, every=every)
+    losses = train(network, *sets[0], to_loss, seed=derived_seed(seed, 4))
     if not torch.isfinite(losses).all():
         raise ValueError(f"training diverged at step {len(losses)}, with a rate of {recipe.learning_rate}")
     return Trained(network.eval(), *sets, losses)
@@ -154,7 +187,7 @@ def trained_flatness(
         dataset: name or folder, see :func:`shared.data.load`.
         images: for training, the first ones.
         batch, learning_rate, epochs: of the training.
-        until: end once the mean loss of the last ten steps is below it.
+        until: end at the first epoch behind which the mean loss of all these images is below it.
         radii: [R], of the balls of the epsilon-flatness.
         sigmas: [S], of the noise of the expected flatness.
         samples: random signs for the trace of the Hessian.
@@ -168,7 +201,9 @@ def trained_flatness(
     Returns:
         ``sharpness`` [R], infinite where an all-skeleton path reaches zero in the ball; ``trace`` and its
         standard error ``trace_error``; ``expected`` and ``expected_error`` [S]; ``crossings`` [S], mean
-        number of all-skeleton paths that a draw takes across zero; ``dimension`` and ``norm`` of the point;
+        number of all-skeleton paths that a draw takes across zero; ``slope``, above one where the network is
+        at no minimum (see :meth:`shared.probes.flatness.Objective.slope`); ``dimension`` and ``norm`` of the
+        point;
         ``largest`` and ``smallest`` modulus of its coordinates; ``nearest_zero``, smallest modulus of an
         all-skeleton path, and ``flip_radius`` (paths; else NaN); ``steps``, ``train_loss``,
         ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
@@ -177,8 +212,8 @@ def trained_flatness(
         ValueError: a size is refused, or training diverged.
         DataUnavailable: the data set cannot be had.
     """
-    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf, until=until)
-    options = {"hidden": hidden, "layers": layers, "device": device}
+    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf)
+    options = {"hidden": hidden, "layers": layers, "until": until, "device": device}
     run = trained("plain_mlp", recipe, dataset=dataset, images=images, seed=seed, **options)
     x, y = run.train[0][:probed].double(), run.train[1][:probed]
     network = run.network.double()
@@ -187,9 +222,11 @@ def trained_flatness(
     nearest = math.inf if objective.paths is None else objective.paths.nearest_zero()
     draw_seed = derived_seed(seed, 5)
     search = {"restarts": restarts, "seed": draw_seed}
-    rises = [sharpness(objective, radius=r, **search).value if r < nearest else math.inf for r in radii]
-    trace = hessian_trace(objective, samples=samples, seed=draw_seed)
-    noisy = [expected_sharpness(objective, sigma=sigma, draws=draws, seed=draw_seed) for sigma in sigmas]
+    with warnings.catch_warnings():  # the slope is returned
+        warnings.simplefilter("ignore", UserWarning)
+        rises = [sharpness(objective, radius=r, **search).value if r < nearest else math.inf for r in radii]
+        trace = hessian_trace(objective, samples=samples, seed=draw_seed)
+        noisy = [expected_sharpness(objective, sigma=sigma, draws=draws, seed=draw_seed) for sigma in sigmas]
     moduli = objective.point.abs()
     found = {
         "sharpness": rises,
@@ -198,6 +235,7 @@ def trained_flatness(
         "expected": [flatness.value for flatness in noisy],
         "expected_error": [flatness.error for flatness in noisy],
         "crossings": [flatness.crossings / draws for flatness in noisy],
+        "slope": objective.slope(),
         "dimension": len(moduli),
         "norm": moduli.norm().item(),
         "largest": moduli.max().item(),

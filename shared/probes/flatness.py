@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from shared.probes.basis_paths import BasisPaths
 from shared.rng import generator
 
-FIRST_ORDER = 1.0  # |gradient| |point| above which a network is not called a minimum
+STEEPEST = 1.0  # slope up to which a network is called a minimum
 AT_ONCE = 64  # second derivatives, or points, computed together
 
 
@@ -78,11 +78,15 @@ class Objective:
         """How many all-skeleton paths have another sign than the network's, or none; 0 for weights."""
         return 0 if self.paths is None else self.paths.crossings(point - self.point)
 
+    def slope(self) -> float:
+        """How much the loss changes at first order for a step as long as the point's norm, at most."""
+        return (grad(self)(self.point).norm() * self.point.norm()).item()
+
     def warn_unless_minimum(self) -> None:
         """Warn where a small step changes the loss at first order: these measures are of minima."""
-        size = (grad(self)(self.point).norm() * self.point.norm()).item()
-        if not size <= FIRST_ORDER:
-            change = f"1 % of the point's norm changes the loss by up to {size / 100:.2g}"
+        slope = self.slope()
+        if not slope <= STEEPEST:
+            change = f"1 % of the point's norm changes the loss by up to {slope / 100:.2g}"
             warnings.warn(f"not at a minimum: a step of {change}", stacklevel=3)
 
 

@@ -1,0 +1,279 @@
+"""Planes of the loss of trained plain networks, positive scalings, and the terms of a PAC-Bayes bound."""
+
+import functools
+import math
+import warnings
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from shared.measurements.psi import PROBED, TRAINED, Trained, trained
+from shared.probes.basis_paths import rescaled
+from shared.probes.flatness import (
+    Objective,
+    expected_sharpness,
+    hessian_diagonal,
+    sharpness,
+)
+from shared.probes.landscape import crossings, filter_normalised, normal_direction, plane
+from shared.probes.plain import plain_layers
+from shared.rng import derived_seed, generator
+from shared.sgd import SgdRecipe, accuracy
+from shared.store import Arrays, measurement
+
+AT_ONCE = {"cpu": 1, "cuda": 32}  # points of a plane together; on a processor nothing is gained by more
+
+
+@measurement(
+    version=1,
+    outcomes=("output_change", "loss", "sharpness", "diagonal", "trace", "expected"),
+    uses=(*TRAINED, *PROBED, "measurements.psi_planes.scaling", "probes.basis_paths.rescaled"),
+)
+def rescaled_flatness(
+    *,
+    space: Literal["weights", "paths"],
+    transformation: Literal["node", "layer"],
+    amount: float,
+    hidden: int = 16,
+    layers: int = 3,
+    dataset: str = "mnist",
+    images: int = 2_000,
+    batch: int = 64,
+    learning_rate: float = 0.1,
+    epochs: int = 200,
+    until: float = 0.01,
+    radius: float = 0.1,
+    sigma: float = 0.01,
+    draws: int = 50,
+    probed: int = 500,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    r"""Train a plain network, apply a positive scaling, and measure how flat its loss is.
+
+    Args:
+        space: that the loss is a function on.
+        transformation: "node", a factor on the incoming weights of the first hidden node; "layer", factors
+            that give all nodes of the first hidden level incoming weights of one norm.
+        amount: the factor; or the norm of all incoming weights of the level together. (The proof of
+            theorem 3.2 of the source takes a factor to zero for the Hessian, a norm for the other two.)
+        hidden, layers, dataset, images, batch, learning_rate, epochs, until, probed, seed, device: see
+            :func:`shared.measurements.psi.trained_flatness`.
+        radius: of the ball.
+        sigma: of the noise.
+        draws: of the noise.
+
+    Returns:
+        ``output_change``, the largest change of an output by the scaling over the largest output; ``loss``;
+        ``sharpness``, infinite where an all-skeleton path reaches zero in the ball; ``trace``, exact;
+        ``expected`` and ``expected_error``; ``blocks`` [3] of the trace: over the incoming weights of the
+        first hidden node, its outgoing ones, and the others (weights; NaN for paths).
+
+    Raises:
+        ValueError: a size is refused, or training diverged.
+        DataUnavailable: the data set cannot be had.
+    """
+    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf)
+    options = {"hidden": hidden, "layers": layers, "until": until, "device": device}
+    run = trained("plain_mlp", recipe, dataset=dataset, images=images, seed=seed, **options)
+    x, y = run.train[0][:probed].double(), run.train[1][:probed]
+    network = run.network.double()
+    changed = rescaled(network, scaling(network, transformation, amount))
+    with torch.no_grad():
+        before, behind = network(x), changed(x)
+    objective = Objective(changed, x, y, space=space)
+    diagonal = hessian_diagonal(objective)
+    nearest = math.inf if objective.paths is None else objective.paths.nearest_zero()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        reach = sharpness(objective, radius=radius).value if radius < nearest else math.inf
+        noisy = expected_sharpness(objective, sigma=sigma, draws=draws, seed=derived_seed(seed, 5))
+    found = {
+        "output_change": ((behind - before).abs().max() / before.abs().max()).item(),
+        "loss": objective(objective.point).item(),
+        "sharpness": reach,
+        "trace": diagonal.sum().item(),
+        "blocks": _blocks(changed, diagonal) if space == "weights" else [math.nan] * 3,
+        "expected": noisy.value,
+        "expected_error": noisy.error,
+    }
+    return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
+
+
+def scaling(network: nn.Module, transformation: str, amount: float) -> list[Tensor]:
+    """The factors of a positive scaling, for every hidden level (see :func:`rescaled_flatness`)."""
+    layers = plain_layers(network)
+    factors = [torch.ones(layer.outgoing, dtype=torch.float64) for layer in layers[:-1]]
+    if transformation == "node":
+        factors[0][0] = amount
+    else:
+        norms = layers[0].edges().detach().double().flatten(1).norm(dim=1)
+        factors[0] = amount / (math.sqrt(len(norms)) * norms)
+    return factors
+
+
+def _blocks(network: nn.Module, diagonal: Tensor) -> list[float]:
+    """Traces over the weights into the first hidden node, out of it, and the others."""
+    layers = plain_layers(network)
+    sizes = [layer.weight.numel() for layer in layers]
+    parts = [layer.edges(part) for layer, part in zip(layers, diagonal.split(sizes), strict=True)]
+    into, out = parts[0][0].sum().item(), parts[1][:, 0].sum().item()
+    return [into, out, diagonal.sum().item() - into - out]
+
+
+@measurement(
+    version=1,
+    outcomes=("train_error", "test_error", "norm", "crossings", "steps", "train_loss", "train_accuracy"),
+    uses=(*TRAINED, *PROBED),
+)
+def noisy_errors(
+    *,
+    space: Literal["weights", "paths"],
+    sigmas: list[float],
+    hidden: int = 64,
+    layers: int = 5,
+    dataset: str = "mnist",
+    images: int = 10_000,
+    batch: int = 64,
+    learning_rate: float = 0.1,
+    epochs: int = 100,
+    until: float = 1e-3,
+    draws: int = 20,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    r"""The errors of a trained network under normal noise: what the bound of equation (8) is made of.
+
+    Args:
+        space: that the noise is added in.
+        sigmas: [S], its standard deviations.
+        hidden, layers, dataset, images, batch, learning_rate, epochs, until, seed, device: see
+            :func:`shared.measurements.psi.trained_flatness`.
+        draws: of the noise.
+
+    Returns:
+        ``train_error`` and ``test_error`` [S, draws], shares of wrong classes; ``crossings`` [S], mean number
+        of all-skeleton paths that a draw takes across zero; ``norm`` of the point; ``steps``,
+        ``train_loss``, ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
+
+    Raises:
+        ValueError: a size is refused, or training diverged.
+        DataUnavailable: the data set cannot be had.
+    """
+    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf)
+    options = {"hidden": hidden, "layers": layers, "until": until, "device": device}
+    run = trained("plain_mlp", recipe, dataset=dataset, images=images, seed=seed, **options)
+    objective = Objective(run.network, *run.train, space=space)
+    errors = np.empty((2, len(sigmas), draws), dtype=np.float32)
+    crossed = np.zeros(len(sigmas), dtype=np.float32)
+    for draw in range(draws):
+        noise = torch.randn(len(objective.point), generator=generator(seed, 5, draw), dtype=torch.float64)
+        for place, sigma in enumerate(sigmas):
+            point = objective.point + sigma * noise.to(objective.point)
+            crossed[place] += objective.crossings(point) / draws
+            moved = functools.partial(functional_call, run.network, objective.parameters(point))
+            for part, (x, y) in enumerate((run.train, run.test)):
+                with torch.no_grad():
+                    errors[part, place, draw] = 1 - accuracy(moved, x, y)
+    found = {"train_error": errors[0], "test_error": errors[1], "crossings": crossed}
+    found["norm"] = np.float32(objective.point.norm().item())
+    return found | run.outcome()
+
+
+@measurement(
+    version=1,
+    outcomes=(
+        *("steps", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "epoch_loss"),
+        *("paths", "weights", "filters", "crossings", "nearest_zero", "gradient_norm"),
+    ),
+    uses=(
+        *TRAINED,
+        *PROBED,
+        "measurements.psi_planes._along_planes",
+        "models.plain.PlainNet18",
+        "probes.landscape.crossings",
+        "probes.landscape.filter_normalised",
+        "probes.landscape.normal_direction",
+        "probes.landscape.plane",
+    ),
+)
+def landscape(
+    *,
+    batch: int,
+    width: float = 0.25,
+    dataset: str = "cifar10",
+    images: int = 10_000,
+    epochs: int = 300,
+    learning_rate: float = 0.05,
+    until: float = 1e-3,
+    every: int = 3,
+    precision: Literal["float32", "bfloat16"] = "bfloat16",
+    spans: list[float] = [1.0, 0.1],  # noqa: B006  read only, and a default has to be plain data
+    points: int = 25,
+    probed: int = 512,
+    scale: float = 0.05,
+    seed: int = 0,
+    device: str = "auto",
+) -> Arrays:
+    r"""Train PlainNet18 and take its loss on planes through it, over basis paths and over weights.
+
+    Args:
+        batch: images a step.
+        width: multiplier of the channels.
+        dataset, images: see :func:`shared.data.load`; the first images are trained on.
+        epochs, learning_rate: the rate falls linearly to zero over all epochs; gradients are clipped at 1.
+        until: end when the mean loss of all these images is below it.
+        every: epochs between looks at it.
+        precision: of the training's passes; the planes are float32.
+        spans: [S], largest t of each plane.
+        points: P, along each axis of a plane.
+        probed: images for training that the loss is taken over.
+        scale: standard deviation of the directions.
+        seed: of weights, order and directions.
+        device: where to train and measure.
+
+    Returns:
+        ``paths``, ``weights`` and ``filters`` [S, P, P], the loss at :math:`v + t_1 \xi + t_2 \eta` over path
+        values, over weights, and over weights with directions of the filters' norms; ``crossings``
+        [S, P, P], all-skeleton paths across zero; ``nearest_zero``, the smallest of these;
+        ``epoch_loss``, mean over the steps of each epoch; ``steps``, ``train_loss``, ``train_accuracy``,
+        ``test_loss`` and ``test_accuracy`` of the training.
+
+    Raises:
+        ValueError: a size is refused, or training diverged.
+        DataUnavailable: the data set cannot be had.
+    """
+    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=1.0, precision=precision)
+    options = {"until": until, "every": every, "device": device, "width": width}
+    run = trained("plainnet18", recipe, dataset=dataset, images=images, seed=seed, **options)
+    x, y = (part[:probed] for part in run.train)
+    axes = [torch.linspace(-span, span, points) for span in spans]
+    found = _along_planes(Objective(run.network, x, y, space="paths"), axes, scale, seed)
+    over_weights = Objective(run.network, x, y, space="weights")
+    directions = [normal_direction(over_weights, derived_seed(seed, 6, i), scale=scale) for i in range(2)]
+    at_once = AT_ONCE[x.device.type]
+    for name, pair in {
+        "weights": directions,
+        "filters": [filter_normalised(over_weights, direction) for direction in directions],
+    }.items():
+        found[name] = np.stack([plane(over_weights, *pair, a, a, at_once=at_once).cpu() for a in axes])
+    found["epoch_loss"] = _by_epoch(run, recipe.steps(images) // epochs)
+    return {name: np.asarray(array, dtype=np.float32) for name, array in (found | run.outcome()).items()}
+
+
+def _along_planes(objective: Objective, axes: list[Tensor], scale: float, seed: int) -> Arrays:
+    """Loss and crossings on planes over basis paths."""
+    pair = [normal_direction(objective, derived_seed(seed, 5, i), scale=scale) for i in range(2)]
+    at_once = AT_ONCE[objective.x.device.type]
+    return {
+        "paths": np.stack([plane(objective, *pair, a, a, at_once=at_once).cpu() for a in axes]),
+        "crossings": np.stack([crossings(objective, *pair, a, a) for a in axes]),
+        "nearest_zero": np.float32(objective.paths.nearest_zero()),
+    }
+
+
+def _by_epoch(run: Trained, steps: int) -> np.ndarray:
+    return np.array([part.mean().item() for part in run.losses.split(steps)])
