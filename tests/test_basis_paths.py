@@ -102,6 +102,33 @@ def test_every_basis_path_is_a_path_and_every_path_comes_from_them(name, seed):
     assert alone == set(range(paths.count))
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_basis_path_is_told_by_its_nodes(name, seed):
+    paths = BasisPaths(NETWORKS[name], seed=seed)
+    for coordinate in range(paths.count):
+        nodes, edges = paths.path(coordinate)
+        assert paths.exponents(nodes, edges) == {coordinate: 1}
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_skeleton_has_a_weight_for_every_hidden_node_and_the_chains(name, seed):
+    paths = BasisPaths(NETWORKS[name], seed=seed)
+    skeleton = paths.skeleton()
+    hidden = paths.widths[1:-1]
+    assert sum(not free for *_, free in skeleton) == sum(hidden)
+    assert sum(free for *_, free in skeleton) == max(hidden)
+    # One into every node up to the widest level, and one out of every node from there on.
+    widest = paths.free_layer + 1
+    assert sorted((i, head) for i, _, head, _ in skeleton if i < widest) == [
+        (i, head) for i in range(widest) for head in range(paths.widths[i + 1])
+    ]
+    assert sorted((i, tail) for i, tail, _, _ in skeleton if i >= widest) == [
+        (i, tail) for i in range(widest, len(paths.layers)) for tail in range(paths.widths[i])
+    ]
+
+
 @pytest.mark.parametrize("widths", EQUAL)
 def test_the_lemma_of_the_source_for_equal_widths(widths):
     """A product over the non-skeleton weights, divided by the chains between them."""

@@ -158,6 +158,38 @@ class BasisPaths:
                 powers[self._coordinate(self.free_layer, chain, start, centre)] -= 1
         return {coordinate: power for coordinate, power in powers.items() if power}
 
+    def path(self, coordinate: int) -> tuple[list[int], list[int]]:
+        """The nodes, one of each level, and the parallel edges, one for each layer, of a basis path."""
+        index = next(i for i, end in enumerate(self._offsets[1:]) if coordinate < end)
+        entries = (~self._fixed[index]).nonzero()
+        head, tail, edge = entries[coordinate - self._offsets[index]].tolist()
+        places, edges = [tail, head], [edge]
+        for layer in range(index - 1, -1, -1):
+            places.insert(0, int(self._predecessors(layer)[places[0]]))
+            edges.insert(0, self.layers[layer].centre)
+        for layer in range(index + 1, len(self.layers)):
+            places.append(int(self._successors(layer)[places[-1]]))
+            edges.append(self.layers[layer].centre)
+        return [int(o[place]) for o, place in zip(self._orders, places, strict=True)], edges
+
+    def skeleton(self) -> list[tuple[int, int, int, bool]]:
+        """Layer, tail, head, and whether it is free, of every skeleton weight."""
+        chains = self._free_entries()
+        found = []
+        for index, fixed in enumerate(self._fixed):
+            marked = (chains if index == self.free_layer else fixed).any(dim=2)
+            for head, tail in marked.nonzero().tolist():
+                ends = int(self._orders[index][tail]), int(self._orders[index + 1][head])
+                found.append((index, *ends, index == self.free_layer))
+        return found
+
+    def _free_entries(self) -> Tensor:
+        """The free entries of the free layer, as truth values [outgoing, incoming, edges]."""
+        entries = torch.zeros(self._weights[self.free_layer].shape, dtype=torch.bool)
+        tails = self._predecessors(self.free_layer)
+        entries[torch.arange(len(tails)), tails, self.layers[self.free_layer].centre] = True
+        return entries
+
     def _ordered(self, index: int, edges: Tensor) -> Tensor:
         return edges[self._orders[index + 1]][:, self._orders[index]]
 
