@@ -92,7 +92,7 @@ def rescaled_flatness(
         reach = sharpness(objective, radius=radius).value if radius < nearest else math.inf
         noisy = expected_sharpness(objective, sigma=sigma, draws=draws, seed=derived_seed(seed, 5))
     found = {
-        "output_change": ((behind - before).abs().max() / before.abs().max()).item(),
+        "output_change": (behind - before).abs().max().item() / max(before.abs().max().item(), math.ulp(0.0)),
         "loss": objective(objective.point).item(),
         "sharpness": reach,
         "trace": diagonal.sum().item(),

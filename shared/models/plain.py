@@ -15,7 +15,7 @@ from shared.models.convolutional import scaled
 class PlainMLP(nn.Module):
     """Linear layers without biases, and ReLU between them.
 
-    (Meng et al. 2018 have 784-64-64-64-64-10.)
+    (Meng et al. 2019 have 784-64-64-64-64-10.)
 
     Args:
         in_channels: coordinates of the input.
@@ -55,7 +55,7 @@ class PlainMLP(nn.Module):
 class PlainNet18(nn.Module):
     """The convolutions of ResNet18 one after another, without shortcuts, normalisation and biases.
 
-    (He et al. 2016, as Meng et al. 2018 use it for images of 32 pixels a side.)
+    (He et al. 2016, as Meng et al. 2019 use it for images of 32 pixels a side.)
 
     Args:
         in_channels: of the images.

@@ -3,7 +3,7 @@ r"""Basis paths of plain ReLU networks: coordinates that positive scalings leave
 A path runs from an input to an output along one weight of each layer, and its value is their product.
 A factor on the incoming weights of a hidden node and its inverse on the outgoing ones changes no path.
 All paths are products of powers of m - H of them, m weights and H hidden nodes, and so is the network.
-(Meng et al. 2019; skeletons as in the code of Meng et al. 2018.)
+(Yi et al. 2019; the skeleton is that of Meng et al. 2019, "G-SGD".)
 """
 
 import copy
