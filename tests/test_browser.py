@@ -5,10 +5,12 @@ import http.server
 import shutil
 import threading
 
+import numpy as np
 import pytest
 
 from shared.figures import all_figures
 from shared.pages import HTML
+from shared.turnable import Turnable
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -133,3 +135,29 @@ def test_a_claim_box_is_legible_in_both_themes(browser, address):
         colour = browser.execute_script("return getComputedStyle(document.querySelector('.claim td')).color")
         text = sum(float(part) for part in colour[4:-1].split(",")[:3]) / 3
         assert abs(text - ground(browser, ".claim")) > 100, theme
+
+
+def test_surfaces_turn_together_by_keys_and_by_dragging(browser, tmp_path):
+    from selenium.webdriver import ActionChains, Keys
+    from selenium.webdriver.common.by import By
+
+    bump = np.exp(-(np.linspace(-2, 2, 9)[:, None] ** 2) - np.linspace(-1, 1, 9) ** 2)
+    page = tmp_path / "page.html"
+    surfaces = Turnable({"one": bump, "two": bump.T}, low=0.0, high=1.0)._repr_mimebundle_()
+    page.write_text(f"<!doctype html><meta charset=utf-8>{surfaces['text/html']}", encoding="utf-8")
+    browser.get(page.as_uri())
+
+    def pictures():
+        return browser.execute_script("return [...document.querySelectorAll('canvas')].map(c => c.toDataURL())")
+
+    first = pictures()
+    assert len(set(first)) == 2
+    canvas = browser.find_element(By.TAG_NAME, "canvas")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    by_key = pictures()
+    ActionChains(browser).click_and_hold(canvas).move_by_offset(40, 25).release().perform()
+    dragged = pictures()
+    for view in range(2):
+        assert len({first[view], by_key[view], dragged[view]}) == 3
+    canvas.send_keys(Keys.ESCAPE)
+    assert pictures() == dragged
