@@ -29,6 +29,9 @@ class Turnable:
     def __init__(self, surfaces: Mapping[str, np.ndarray], *, low: float, high: float):
         if not low < high:
             raise ValueError(f"low = {low}, high = {high}: the floor must be below the ceiling")
+        for title, values in surfaces.items():
+            if values.ndim != 2 or values.shape[0] != values.shape[1] or len(values) < 2:
+                raise ValueError(f"{title}: heights of shape {list(values.shape)}; a square is needed")
         self.titles = list(surfaces)
         heights = [np.clip((values - low) / (high - low), 0, 1) for values in surfaces.values()]
         self.heights = [np.round(np.nan_to_num(part, nan=1.0), 3).tolist() for part in heights]
@@ -36,7 +39,7 @@ class Turnable:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         colours = matplotlib.colormaps[MAP_COLOURS](np.linspace(0, 1, SHADES))
         data = json.dumps({"surfaces": self.heights, "colours": [to_hex(colour) for colour in colours]})
-        name = f"turnable-{hashlib.sha256(data.encode()).hexdigest()[:10]}"
+        name = f"turnable-{hashlib.sha256(f'{self.titles}{data}'.encode()).hexdigest()[:10]}"
         views = "".join(
             f'<figure style="margin:0;text-align:center"><canvas tabindex="0" role="img" '
             f'aria-label="Surface that can be turned: {html.escape(title)}" '

@@ -303,6 +303,13 @@ def _path_sums(paths: BasisPaths, node: int, widths: list[int]) -> torch.Tensor:
     return torch.stack([values[_first_place(paths, start, node, widths)] for start in range(3)])
 
 
+def test_one_output_is_enough():
+    model = mlp([5, 4, 4, 1])
+    paths = BasisPaths(model)
+    for name, weight in paths.weights(paths.values()).items():
+        torch.testing.assert_close(weight, model.get_parameter(name).detach())
+
+
 def test_the_full_plainnet18_has_the_count_of_the_source():
     paths = BasisPaths(build("plainnet18"))
     assert sum(layer.weight.numel() for layer in paths.layers) == 10_992_320
@@ -324,62 +331,16 @@ def test_initial_ones_lie_on_the_skeleton():
         build("plain_mlp", initial="zeros")
 
 
-class Shortcut(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = (nn.Linear(3, 3, bias=False) for _ in range(2))
-
-    def forward(self, x):
-        y = self.first(x).relu()
-        return self.second(y) + y
-
-
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 3, bias=False)
-
-    def forward(self, x):
-        return self.layer(torch.relu(self.layer(x)))
-
-
-class Choosing(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-
-def zeroed(model: nn.Module) -> nn.Module:
-    with torch.no_grad():
-        model[2].weight[1, 1] = 0
-    return model
-
-
-def plain(*modules: nn.Module) -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 3, bias=False), *modules, nn.Linear(3, 2, bias=False))
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 2)), "^2: has a bias"),
-        (plain(nn.BatchNorm1d(3), nn.ReLU()), "^1: BatchNorm1d; path values do not"),
-        (plain(nn.GELU()), "^1: GELU is not known to commute"),
-        (Shortcut(), "relu: a shortcut or a second branch"),
-        (Twice(), "^layer: its weights are used twice"),
-        (Choosing(), "cannot be read as a chain of layers"),
-        (zeroed(mlp([3, 4, 4, 2])), "^2: 1 skeleton weights are zero"),
-        (
-            mlp([4, 6, 2, 6, 3]),
-            r"^4: from 2 to 6 nodes; the hidden widths \[6, 2, 6\]",
-        ),
-        (mlp([3, 2]), "no hidden layer"),
-        (nn.ReLU(), "no layer with weights"),
-        (nn.Sequential(nn.Conv2d(4, 4, 3, groups=2, bias=False), nn.ReLU()), "^0: a convolution in 2 groups"),
-    ],
-)
-def test_what_is_not_plain_is_refused(model, message):
-    with pytest.raises(ValueError, match=message):
-        BasisPaths(model)
+@pytest.mark.parametrize("epsilon", [torch.ones(()), torch.ones(1), torch.full((30,), float("nan"))])
+def test_changes_that_do_not_fit_are_refused(epsilon):
+    paths = BasisPaths(mlp([3, 4, 4, 2]))
+    with pytest.raises(ValueError, match=f"{paths.count} finite changes"):
+        paths.perturbed(epsilon)
+    with pytest.raises(ValueError, match=f"{paths.count} are needed"):
+        paths.weights(torch.ones(paths.count + 1))
+    for samples in (torch.zeros(2, 3), torch.ones(2, 7)):
+        with pytest.raises(ValueError, match=r"3 coordinates, not all zero, are needed"):
+            paths.flip_radius(samples)
 
 
 @pytest.mark.parametrize("factors", [[torch.ones(4)], [torch.ones(4), torch.zeros(4)], [torch.ones(3)] * 2])

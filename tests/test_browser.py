@@ -148,7 +148,9 @@ def test_surfaces_turn_together_by_keys_and_by_dragging(browser, tmp_path):
     browser.get(page.as_uri())
 
     def pictures():
-        return browser.execute_script("return [...document.querySelectorAll('canvas')].map(c => c.toDataURL())")
+        return browser.execute_script(
+            "return [...document.querySelectorAll('canvas')].map(c => c.toDataURL())"
+        )
 
     first = pictures()
     assert len(set(first)) == 2

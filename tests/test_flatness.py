@@ -169,6 +169,54 @@ def test_a_minimum_is_measured_without_a_warning(minimum):
         hessian_trace(objective(minimum, "paths"), samples=None)
 
 
+@pytest.mark.parametrize("space", SPACES)
+def test_both_signs_of_a_draw_are_used(minimum, space):
+    found = objective(minimum, space)
+    changes = []
+    for draw in range(3):
+        noise = 0.01 * torch.randn(len(found.point), generator=generator(7, draw), dtype=torch.float64)
+        ends = found(found.point + noise) + found(found.point - noise)
+        changes.append((ends / 2 - found(found.point)).item())
+    estimate = expected_sharpness(found, sigma=0.01, draws=3, seed=7)
+    assert estimate.value == pytest.approx(abs(np.mean(changes)), rel=1e-10)
+    assert estimate.error == pytest.approx(np.std(changes, ddof=1) / np.sqrt(3), rel=1e-10)
+
+
+def test_a_network_in_training_mode_is_measured_in_evaluation_mode_and_left_as_it_is():
+    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 3)).double()
+    found = objective(model, "weights")
+    assert found(found.point) == found(found.point)
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda o: sharpness(o, radius=np.nan), "radius = nan: it must be positive and finite"),
+        (lambda o: sharpness(o, radius=0.1, restarts=-1), "restarts = -1: at least 0"),
+        (lambda o: sharpness(o, radius=0.1, steps=0), "steps = 0: at least 1"),
+        (lambda o: hessian_trace(o, samples=1), "samples = 1: at least 2"),
+        (lambda o: expected_sharpness(o, sigma=0.1, draws=1), "draws = 1: at least 2"),
+        (lambda o: expected_sharpness(o, sigma=np.inf), "sigma = inf: it must be positive"),
+        (lambda o: Objective(o.model, o.x, o.y[1:]), "60 samples and 59 classes"),
+        (lambda o: Objective(o.model, o.x[:0], o.y[:0]), "0 samples and 0 classes"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(minimum, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(objective(minimum, "weights"))
+
+
+def test_a_loss_that_is_not_finite_is_refused_at_the_start_and_infinite_on_the_way(minimum):
+    found = objective(minimum, "weights")
+    assert sharpness(found, radius=1e300, restarts=0, steps=2).value == np.inf
+    with torch.no_grad():
+        found.model.layers[1].weight[0, 0] = np.nan
+    broken = objective(found.model, "weights")
+    with pytest.raises(ValueError, match="the loss is nan where the network is"):
+        sharpness(broken, radius=0.1)
+
+
 def test_a_ball_that_holds_a_path_of_zero_is_refused(minimum):
     found = objective(minimum, "paths")
     nearest = found.paths.nearest_zero()

@@ -40,6 +40,9 @@ def test_a_network_is_trained_on_normalised_images():
     assert abs(run.test[0].mean()) < 0.2
     with pytest.raises(ValueError, match=r"training diverged at step \d+, with a rate of 1000000000"):
         trained("plain_mlp", SgdRecipe(30, 1e9, clip=math.inf), seed=0, device="cpu", **_without_epochs())
+    one_step = SgdRecipe(1, 1e9, batch=60, clip=math.inf)
+    with pytest.raises(ValueError, match="training diverged at step 1"):  # which its losses do not show
+        trained("plain_mlp", one_step, seed=0, device="cpu", **_without_epochs())
     with pytest.raises(ValueError, match="images = 1000000: fashion_mnist_small has"):
         trained(
             "plain_mlp", RECIPE, seed=0, device="cpu", until=0.0, dataset="fashion_mnist_small", images=10**6
@@ -68,7 +71,7 @@ def test_flatness_is_that_of_the_trained_network(space):
         **SMALL,
         until=0.0,
         radii=[1e-3, 1e3],
-        sigmas=[0.01],
+        norms=[0.5],
         samples=3,
         draws=4,
         restarts=0,
@@ -86,7 +89,9 @@ def test_flatness_is_that_of_the_trained_network(space):
         noise = torch.randn(
             len(objective.point), generator=generator(derived_seed(0, 5), draw), dtype=torch.float64
         )
-        changes.append((objective(objective.point + 0.01 * noise) - objective(objective.point)).item())
+        step = 0.5 / math.sqrt(len(objective.point)) * noise
+        ends = [objective(objective.point + step), objective(objective.point - step)]
+        changes.append((sum(ends) / 2 - objective(objective.point)).item())
     assert found["expected"] == pytest.approx([abs(np.mean(changes))], rel=1e-4)
     assert found["sharpness"][0] > 0
     if space == "paths":

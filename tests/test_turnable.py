@@ -39,6 +39,14 @@ def test_two_on_a_page_do_not_share_a_name():
     assert len(names) == 2
 
 
+def test_other_titles_give_another_name_and_only_squares_are_drawn():
+    square = np.eye(3)
+    names = [Turnable({title: square}, low=0, high=1)._repr_mimebundle_()["text/html"][:40] for title in "ab"]
+    assert names[0] != names[1]
+    with pytest.raises(ValueError, match=r"a: heights of shape \[2, 3\]; a square"):
+        Turnable({"a": np.ones((2, 3))}, low=0, high=1)
+
+
 def test_a_floor_above_the_ceiling_is_refused():
     with pytest.raises(ValueError, match=r"low = 4.0, high = 4.0: the floor must be below"):
         bundle(low=4.0)

@@ -148,9 +148,10 @@ def trained(
 
     to_loss = ToLoss(**asdict(recipe), done=done, every=every)
     losses = train(network, *sets[0], to_loss, seed=derived_seed(seed, 4))
-    if not torch.isfinite(losses).all():
+    run = Trained(network.eval(), *sets, losses)
+    if not (torch.isfinite(losses).all() and math.isfinite(run.loss(*sets[0]))):
         raise ValueError(f"training diverged at step {len(losses)}, with a rate of {recipe.learning_rate}")
-    return Trained(network.eval(), *sets, losses)
+    return run
 
 
 @measurement(
@@ -164,17 +165,17 @@ def trained_flatness(
     hidden: int = 64,
     layers: int = 5,
     dataset: str = "mnist",
-    images: int = 10_000,
+    images: int = 2_000,
     batch: int = 64,
     learning_rate: float = 0.1,
-    epochs: int = 100,
+    epochs: int = 300,
     until: float = 1e-3,
     radii: list[float] = [0.01, 0.1],  # noqa: B006  read only, and a default has to be plain data
-    sigmas: list[float] = [0.001, 0.01],  # noqa: B006
+    norms: list[float] = [0.01, 0.1],  # noqa: B006
     samples: int = 200,
     draws: int = 50,
     restarts: int = 3,
-    probed: int = 1_000,
+    probed: int = 2_000,
     skeleton: int = -1,
     seed: int = 0,
     device: str = "auto",
@@ -189,7 +190,8 @@ def trained_flatness(
         batch, learning_rate, epochs: of the training.
         until: end at the first epoch behind which the mean loss of all these images is below it.
         radii: [R], of the balls of the epsilon-flatness.
-        sigmas: [S], of the noise of the expected flatness.
+        norms: [S], of the noise of the expected flatness: the root mean square, which almost all draws in
+            so many dimensions are close to.
         samples: random signs for the trace of the Hessian.
         draws: of the noise.
         restarts: of the search within a ball.
@@ -226,6 +228,7 @@ def trained_flatness(
         warnings.simplefilter("ignore", UserWarning)
         rises = [sharpness(objective, radius=r, **search).value if r < nearest else math.inf for r in radii]
         trace = hessian_trace(objective, samples=samples, seed=draw_seed)
+        sigmas = [norm / math.sqrt(len(objective.point)) for norm in norms]
         noisy = [expected_sharpness(objective, sigma=sigma, draws=draws, seed=draw_seed) for sigma in sigmas]
     moduli = objective.point.abs()
     found = {
@@ -234,7 +237,7 @@ def trained_flatness(
         "trace_error": trace.error,
         "expected": [flatness.value for flatness in noisy],
         "expected_error": [flatness.error for flatness in noisy],
-        "crossings": [flatness.crossings / draws for flatness in noisy],
+        "crossings": [flatness.crossings / (2 * draws) for flatness in noisy],
         "slope": objective.slope(),
         "dimension": len(moduli),
         "norm": moduli.norm().item(),

@@ -24,8 +24,6 @@ from shared.rng import derived_seed, generator
 from shared.sgd import SgdRecipe, accuracy
 from shared.store import Arrays, measurement
 
-AT_ONCE = {"cpu": 1, "cuda": 32}  # points of a plane together; on a processor nothing is gained by more
-
 
 @measurement(
     version=1,
@@ -192,7 +190,6 @@ def noisy_errors(
     uses=(
         *TRAINED,
         *PROBED,
-        "measurements.psi_planes._along_planes",
         "models.plain.PlainNet18",
         "probes.landscape.crossings",
         "probes.landscape.filter_normalised",
@@ -254,7 +251,7 @@ def landscape(
     found = _along_planes(Objective(run.network, x, y, space="paths"), axes, scale, seed)
     over_weights = Objective(run.network, x, y, space="weights")
     directions = [normal_direction(over_weights, derived_seed(seed, 6, i), scale=scale) for i in range(2)]
-    at_once = AT_ONCE[x.device.type]
+    at_once = _at_once(x)
     for name, pair in {
         "weights": directions,
         "filters": [filter_normalised(over_weights, direction) for direction in directions],
@@ -267,12 +264,17 @@ def landscape(
 def _along_planes(objective: Objective, axes: list[Tensor], scale: float, seed: int) -> Arrays:
     """Loss and crossings on planes over basis paths."""
     pair = [normal_direction(objective, derived_seed(seed, 5, i), scale=scale) for i in range(2)]
-    at_once = AT_ONCE[objective.x.device.type]
+    at_once = _at_once(objective.x)
     return {
         "paths": np.stack([plane(objective, *pair, a, a, at_once=at_once).cpu() for a in axes]),
         "crossings": np.stack([crossings(objective, *pair, a, a) for a in axes]),
         "nearest_zero": np.float32(objective.paths.nearest_zero()),
     }
+
+
+def _at_once(x: Tensor) -> int:
+    """Points of a plane that are taken together; convolutions on a processor gain nothing by it."""
+    return 1 if x.device.type == "cpu" else 32
 
 
 def _by_epoch(run: Trained, steps: int) -> np.ndarray:

@@ -46,17 +46,24 @@ class BasisPaths:
     def __init__(self, model: nn.Module, *, seed: int | None = None):
         self.model = model
         self.layers = plain_layers(model)
+        if any(not torch.isfinite(layer.weight).all() for layer in self.layers if not layer.weight.is_meta):
+            raise ValueError("the network has weights that are not finite")
         self.widths = [self.layers[0].incoming, *(layer.outgoing for layer in self.layers)]
         hidden = self.widths[1:-1]
         if not hidden:
             raise ValueError("the network has no hidden layer, and so no positive scaling")
         self.free_layer = hidden.index(max(hidden))
         _check_unimodal(hidden, self.layers)
+        if self.layers[0].weight.is_meta:
+            raise ValueError("the weights are on the meta device and have no values")
         self._orders = [_order(width, seed, level) for level, width in enumerate(self.widths)]
         self._weights = [
             self._ordered(i, layer.edges().detach().double()) for i, layer in enumerate(self.layers)
         ]
         self._factors = self._chain_products()
+        for layer, factor in zip(self.layers, self._factors, strict=True):
+            if not (torch.isfinite(factor).all() and factor.all()):
+                raise ValueError(f"{layer.name}: products along the skeleton leave the range of numbers")
         self._fixed = [self._fixed_entries(index) for index in range(len(self.layers))]
         sizes = [int((~fixed).sum()) for fixed in self._fixed]
         self._offsets = [0, *itertools.accumulate(sizes)]
@@ -68,7 +75,7 @@ class BasisPaths:
         return torch.cat([(weight * factor)[~fixed] for weight, factor, fixed in parts])
 
     def weights(self, values: Tensor) -> dict[str, Tensor]:
-        """The weights with which the basis paths have given values, the fixed ones as they are.
+        """The weights with which the basis paths have given values; the fixed ones are held.
 
         (Equations 20 and 21 of the source, written so that a weight of zero is no exception.)
 
@@ -77,7 +84,12 @@ class BasisPaths:
 
         Returns:
             Parameters of the model by name, float64.
+
+        Raises:
+            ValueError: there are not as many values as paths.
         """
+        if values.shape[-1] != self.count:
+            raise ValueError(f"values of shape {list(values.shape)}: {self.count} are needed")
         parts = [self._full(index, values) for index in range(len(self.layers))]
         ratio = self._free(parts[self.free_layer]) / self._free_values()
         return {
@@ -89,16 +101,20 @@ class BasisPaths:
         """A copy of the model with the values of its basis paths moved by ``epsilon`` [count].
 
         Raises:
-            ValueError: the value of an all-skeleton path would reach or cross zero, which no network with
-                these signs has; the layer is named.
+            ValueError: there is not one finite change for each path, or the value of an all-skeleton path
+                would reach or cross zero, which no network with these signs has; the layer is named.
         """
+        if epsilon.shape != (self.count,) or not torch.isfinite(epsilon).all():
+            raise ValueError(
+                f"epsilon of shape {list(epsilon.shape)}: {self.count} finite changes are needed"
+            )
         crossing = self.crossings(epsilon)
         if crossing:
             name = self.layers[self.free_layer].name
             raise ValueError(f"{name}: {crossing} of its all-skeleton paths would cross zero")
         changed = copy.deepcopy(self.model)
         with torch.no_grad():
-            weights = self.weights(self.values() + epsilon.to(torch.float64))
+            weights = self.weights(self.values() + epsilon.to(self._weights[0]))
             for name, parameter in changed.named_parameters():
                 parameter.copy_(weights[name])
         return changed
@@ -120,17 +136,25 @@ class BasisPaths:
         source derives from its equation 25.)
 
         Args:
-            x: samples [N, ...], flattened to the inputs of a linear first layer.
+            x: samples [N, ...], flattened to the inputs of a linear first layer; one of zeros alone has no
+                say.
 
         Raises:
-            ValueError: the first layer is a convolution, or its level is not the widest.
+            ValueError: the first layer is a convolution, its level is not the widest, or the samples do
+                not fit it.
         """
         first = self.layers[0]
         if self.free_layer != 0 or first.weight.ndim != 2:
             raise ValueError(f"{first.name}: a linear layer into the widest level is needed")
         values = (self._weights[0] * self._factors[0])[..., 0]
-        vectors = x.flatten(1).double()[:, self._orders[0]]
-        return ((vectors @ values.T).abs() / vectors.norm(dim=1, keepdim=True)).min().item()
+        vectors = x.flatten(1).to(values)
+        vectors = vectors[vectors.norm(dim=1) > 0]
+        if vectors.shape[1] != first.incoming or not len(vectors):
+            raise ValueError(
+                f"samples of {list(x.shape)}: {first.incoming} coordinates, not all zero, are needed"
+            )
+        sums = vectors[:, self._orders[0]] @ values.T
+        return (sums.abs() / vectors.norm(dim=1, keepdim=True)).min().item()
 
     def exponents(self, nodes: Sequence[int], edges: Sequence[int]) -> dict[int, int]:
         """The powers of basis paths whose product is the value of a path.
@@ -185,7 +209,7 @@ class BasisPaths:
 
     def _free_entries(self) -> Tensor:
         """The free entries of the free layer, as truth values [outgoing, incoming, edges]."""
-        entries = torch.zeros(self._weights[self.free_layer].shape, dtype=torch.bool)
+        entries = torch.zeros_like(self._weights[self.free_layer], dtype=torch.bool)
         tails = self._predecessors(self.free_layer)
         entries[torch.arange(len(tails)), tails, self.layers[self.free_layer].centre] = True
         return entries
@@ -210,12 +234,12 @@ class BasisPaths:
     def _chain_products(self) -> list[Tensor]:
         """For each layer [outgoing, incoming, 1], the product of the skeleton weights before and behind."""
         last = len(self.layers) - 1
-        before = [torch.ones(self.widths[0], dtype=torch.float64)]
+        before = [self._weights[0].new_ones(self.widths[0])]
         for index in range(last):
             tails = self._predecessors(index)
             steps = self._skeleton(index, torch.arange(len(tails)), tails)
             before.append(steps * before[-1][tails])
-        behind = [torch.ones(self.widths[-1], dtype=torch.float64)]
+        behind = [self._weights[0].new_ones(self.widths[-1])]
         for index in range(last, 0, -1):
             heads = self._successors(index)
             steps = self._skeleton(index, heads, torch.arange(len(heads)))
@@ -233,7 +257,7 @@ class BasisPaths:
 
     def _fixed_entries(self, index: int) -> Tensor:
         """The entries of layer ``index`` that are held, as truth values [outgoing, incoming, edges]."""
-        fixed = torch.zeros(self._weights[index].shape, dtype=torch.bool)
+        fixed = torch.zeros_like(self._weights[index], dtype=torch.bool)
         centre = self.layers[index].centre
         if index < self.free_layer:
             tails = self._predecessors(index)
@@ -255,7 +279,7 @@ class BasisPaths:
         fixed = self._fixed[index]
         if index == self.free_layer:
             return values[self._offsets[index] : self._offsets[index + 1]].view(fixed.shape)
-        places = ((~fixed).flatten().cumsum(0) - 1).clamp(min=0) + self._offsets[index]
+        places = ((~fixed).flatten().cumsum(0) - 1 + self._offsets[index]).clamp(0, self.count - 1)
         return values[places].view(fixed.shape)
 
     def _free(self, part: Tensor) -> Tensor:
@@ -290,12 +314,13 @@ def rescaled(model: nn.Module, factors: Sequence[Tensor]) -> nn.Module:
     changed = copy.deepcopy(model)
     layers = plain_layers(changed)
     widths = [layer.outgoing for layer in layers[:-1]]
-    if [len(factor) for factor in factors] != widths or any((factor <= 0).any() for factor in factors):
+    fitting = [len(factor) for factor in factors] == widths
+    if not (fitting and all(((factor > 0) & torch.isfinite(factor)).all() for factor in factors)):
         raise ValueError(f"factors: positive ones for hidden levels of {widths} nodes are needed")
     outer = [torch.ones(layers[0].incoming), *factors, torch.ones(layers[-1].outgoing)]
     with torch.no_grad():
         for layer, before, behind in zip(layers, outer, outer[1:], strict=False):
-            factor = behind.double()[:, None, None] / before.double()[None, :, None]
+            factor = (behind.double()[:, None, None] / before.double()[None, :, None]).to(layer.weight.device)
             layer.weight.copy_((layer.edges().double() * factor).view(layer.weight.shape))
     return changed
 

@@ -1,5 +1,6 @@
 """Three measures of how flat the loss is around a network, over weights or over basis-path values."""
 
+import copy
 import math
 import warnings
 from collections.abc import Iterable, Iterator
@@ -22,8 +23,8 @@ class Objective:
     """The mean cross-entropy of a network on fixed samples, as a function of a point of a space.
 
     Args:
-        model: with a parameter for every coordinate, in evaluation mode where that matters; for the space
-            of paths a plain network.
+        model: with a parameter for every coordinate; for the space of paths a plain network. A copy is
+            measured, in evaluation mode.
         x: samples, of the model's precision.
         y: [N] int64, classes.
         space: "weights", all parameters one after another; "paths", the values of basis paths.
@@ -34,7 +35,7 @@ class Objective:
         paths: its basis paths, or None.
 
     Raises:
-        ValueError: the network is not plain (paths).
+        ValueError: samples and classes do not match, or the network is not plain (paths).
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Objective:
     ):
         if space not in ("weights", "paths"):
             raise ValueError(f"space = {space!r}: weights or paths")
-        self.model, self.x, self.y = model, x, y
+        if not 1 <= len(x) == len(y):
+            raise ValueError(f"{len(x)} samples and {len(y)} classes: at least one, and one class for each")
+        self.model, self.x, self.y = copy.deepcopy(model).eval(), x, y
         self.paths = BasisPaths(model, seed=seed) if space == "paths" else None
         weights = [parameter.detach().double().flatten() for parameter in model.parameters()]
         self.point = torch.cat(weights) if self.paths is None else self.paths.values()
@@ -97,7 +100,7 @@ class Flatness:
     Attributes:
         value: of the measure.
         error: standard error.
-        crossings: all-skeleton paths that changed their sign in some draw.
+        crossings: how often an all-skeleton path reached or crossed zero, summed over paths and draws.
     """
 
     value: float
@@ -121,13 +124,19 @@ def sharpness(
         steps: of each ascent.
         seed: of the starts.
 
+    Returns:
+        The rise, infinite where the loss was not finite at some point of the search.
+
     Raises:
-        ValueError: an all-skeleton path reaches zero within the ball, where the loss is unbounded.
+        ValueError: an all-skeleton path reaches zero within the ball, where the loss is unbounded, or a
+            number is out of range.
     """
     _check_radius(objective, radius)
+    _check("restarts", restarts, 0)
+    _check("steps", steps, 1)
+    start = best = _finite(objective)
     objective.warn_unless_minimum()
-    gradient, start = grad(objective), objective(objective.point).item()
-    best = start
+    gradient = grad(objective)
     for restart in range(restarts + 1):
         if restart == 0:
             offset = gradient(objective.point)
@@ -138,7 +147,10 @@ def sharpness(
         for step in range(steps):
             offset = offset + radius * (1 - step / steps) / 2 * _direction(gradient(objective.point + offset))
             offset = offset * min(1.0, radius / max(offset.norm().item(), math.ulp(0.0)))
-            best = max(best, objective(objective.point + offset).item())
+            here = objective(objective.point + offset).item()
+            if not math.isfinite(here):
+                return Flatness(math.inf)
+            best = max(best, here)
     return Flatness(best - start)
 
 
@@ -149,7 +161,12 @@ def hessian_trace(objective: Objective, *, samples: int | None = 100, seed: int 
         objective: the loss around a network.
         samples: random signs of Hutchinson's estimator; None for the exact sum over all coordinates.
         seed: of the signs.
+
+    Raises:
+        ValueError: fewer than two samples are asked for.
     """
+    _check("samples", 2 if samples is None else samples, 2)
+    _finite(objective)
     objective.warn_unless_minimum()
     if samples is None:
         return Flatness(hessian_diagonal(objective).sum().item())
@@ -174,20 +191,28 @@ def hessian_diagonal(objective: Objective) -> Tensor:
 def expected_sharpness(objective: Objective, *, sigma: float, draws: int = 100, seed: int = 0) -> Flatness:
     r"""The mean change of the loss under normal noise, :math:`|\mathbb E_u \, l(z + u) - l(z)|`.
 
+    Every draw is used with both signs, which takes the part of first order out of the error.
+
     Args:
         objective: the loss around a network.
         sigma: standard deviation of each coordinate of u.
-        draws: of u; the same for two networks of one size, whatever they are.
+        draws: pairs of u and -u; the same for two networks of one size, whatever they are.
         seed: of the draws.
+
+    Raises:
+        ValueError: fewer than two draws are asked for, or sigma is not positive.
     """
+    _check("draws", draws, 2)
+    if not 0 < sigma < math.inf:
+        raise ValueError(f"sigma = {sigma}: it must be positive")
+    start, changes, crossings = _finite(objective), [], 0
     objective.warn_unless_minimum()
-    losses, crossings = [], 0
     for draw in range(draws):
         noise = torch.randn(len(objective.point), generator=generator(seed, draw), dtype=torch.float64)
-        moved = objective.point + sigma * noise.to(objective.point)
-        crossings += objective.crossings(moved)
-        losses.append(objective(moved).item())
-    change = torch.tensor(losses, dtype=torch.float64) - objective(objective.point).item()
+        ends = [objective.point + sign * sigma * noise.to(objective.point) for sign in (1, -1)]
+        crossings += sum(objective.crossings(end) for end in ends)
+        changes.append(sum(objective(end).item() for end in ends) / 2 - start)
+    change = torch.tensor(changes, dtype=torch.float64)
     return Flatness(abs(change.mean().item()), (change.std() / math.sqrt(draws)).item(), crossings)
 
 
@@ -213,9 +238,22 @@ def _direction(vector: Tensor) -> Tensor:
     return vector / vector.norm().clamp_min(torch.finfo(vector.dtype).tiny)
 
 
+def _finite(objective: Objective) -> float:
+    """The loss where the network is."""
+    loss = objective(objective.point).item()
+    if not math.isfinite(loss):
+        raise ValueError(f"the loss is {loss} where the network is; it cannot be measured around it")
+    return loss
+
+
+def _check(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} = {value}: at least {least} is needed")
+
+
 def _check_radius(objective: Objective, radius: float) -> None:
-    if radius <= 0:
-        raise ValueError(f"radius = {radius}: it must be positive")
+    if not 0 < radius < math.inf:
+        raise ValueError(f"radius = {radius}: it must be positive and finite")
     if objective.paths is None:
         return
     nearest = objective.paths.nearest_zero()

@@ -69,4 +69,5 @@ def filter_normalised(objective: Objective, direction: Tensor) -> Tensor:
 def _with_norms_of(parameter: nn.Parameter, part: Tensor) -> Tensor:
     rows = part.view(len(parameter), -1)
     norms = parameter.detach().to(rows).view(len(parameter), -1).norm(dim=1, keepdim=True)
-    return (rows * norms / rows.norm(dim=1, keepdim=True)).flatten()
+    tiny = torch.finfo(rows.dtype).tiny
+    return (rows * norms / rows.norm(dim=1, keepdim=True).clamp_min(tiny)).flatten()

@@ -5,7 +5,6 @@ taking an image apart into a vector do; biases, normalisation and shortcuts do n
 """
 
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 LAYERS = (nn.Linear, nn.Conv2d)
-POOLING = (nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
-HOMOGENEOUS = (nn.ReLU, nn.Flatten, nn.Identity, *POOLING)
-FUNCTIONS = (torch.relu, torch.flatten, F.relu, F.avg_pool2d, F.adaptive_avg_pool2d, F.max_pool2d)
-METHODS = ("relu", "flatten")
+HOMOGENEOUS = (nn.ReLU, nn.Flatten, nn.Identity, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d)
+# What every step is to the graph, by its module, function or method: subclasses may do anything else.
+KINDS: dict[object, str] = {
+    nn.Linear: "linear",
+    nn.Conv2d: "convolution",
+    **dict.fromkeys((nn.ReLU, nn.Identity, torch.relu, F.relu, "relu"), "nodewise"),
+    **dict.fromkeys((nn.Flatten, torch.flatten, "flatten"), "flatten"),
+    **dict.fromkeys((nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool2d), "pooling"),
+    **dict.fromkeys((F.avg_pool2d, F.adaptive_avg_pool2d, F.max_pool2d), "pooling"),
+}
 
 
 @dataclass(frozen=True)
@@ -63,18 +68,16 @@ def plain_layers(model: nn.Module) -> list[PlainLayer]:
     """
     modules = dict(model.named_modules())
     found: list[PlainLayer] = []
+    shape = "input"  # then "image", channels of pixels, and "vector"
     for node in _trace(model).nodes:
-        if node.op in ("placeholder", "output", "get_attr"):
-            _check_single(node)
-        elif node.op == "call_module":
-            module = modules[node.target]
-            _check_kind(node.target, module)
-            _check_single(node)
-            if isinstance(module, LAYERS):
-                found.append(_layer(node.target, module, found))
-        else:
-            _check_single(node)
-            _check_operation(node)
+        _check_single(node)
+        if node.op in ("placeholder", "output"):
+            continue
+        module = modules[node.target] if node.op == "call_module" else None
+        kind = _kind(node, module)
+        shape = _shape_behind(node, module, kind, shape)
+        if kind in ("linear", "convolution"):
+            found.append(_layer(node.target, module, found))
     if not found:
         raise ValueError("the network has no layer with weights")
     known = {layer.parameter for layer in found}
@@ -86,13 +89,11 @@ def plain_layers(model: nn.Module) -> list[PlainLayer]:
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        """Parts of a known kind are not looked into, whoever has written them."""
+        """Parts of a known kind are not looked into."""
         return isinstance(module, (*LAYERS, *HOMOGENEOUS)) or super().is_leaf_module(module, name)
 
 
 def _trace(model: nn.Module) -> fx.Graph:
-    if isinstance(model, LAYERS):  # torch.fx would look into a network that is a single layer
-        model = nn.Sequential(model)
     try:
         return _Tracer().trace(model)
     except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
@@ -101,28 +102,43 @@ def _trace(model: nn.Module) -> fx.Graph:
 
 def _check_single(node: fx.Node) -> None:
     """Every step has one input and one place where its result goes."""
-    joined = len(node.all_input_nodes) > 1 or (node.op == "get_attr")
-    if joined or (node.op != "output" and len(node.users) != 1):
+    branches = node.op != "output" and len(node.users) != 1
+    if node.op == "get_attr" or len(node.all_input_nodes) > 1 or branches:
         place = node.target if node.op == "call_module" else node.name
-        raise ValueError(f"{place}: a shortcut or a second branch; the layers have to follow one another")
+        what = "a shortcut, a second branch or an input that is not used"
+        raise ValueError(f"{place}: {what}; the layers have to follow one another")
 
 
-def _check_kind(name: str, module: nn.Module) -> None:
-    if isinstance(module, (*LAYERS, *HOMOGENEOUS)):
-        return
-    kind = type(module).__name__
-    if "Norm" in kind:
-        raise ValueError(f"{name}: {kind}; path values do not describe a network with a normalisation")
-    raise ValueError(f"{name}: {kind} is not known to commute with positive factors")
-
-
-def _check_operation(node: fx.Node) -> None:
-    known: tuple[str | Callable, ...] = METHODS if node.op == "call_method" else FUNCTIONS
-    if node.target not in known:
-        name = node.target if isinstance(node.target, str) else node.target.__name__
-        if node.target in (operator.add, torch.add):
+def _kind(node: fx.Node, module: nn.Module | None) -> str:
+    """What a step is; refused where it is not known to commute with positive factors on nodes."""
+    target = node.target if module is None else type(module)
+    if target in KINDS:
+        return KINDS[target]
+    if module is None:
+        name = target if isinstance(target, str) else target.__name__
+        if target in (operator.add, torch.add):
             raise ValueError(f"{node.name}: a constant or a shortcut is added")
         raise ValueError(f"{node.name}: {name} is not known to commute with positive factors")
+    if "Norm" in target.__name__:
+        kind = target.__name__
+        raise ValueError(f"{node.target}: {kind}; path values do not describe a network with a normalisation")
+    raise ValueError(f"{node.target}: {target.__name__} is not known to commute with positive factors")
+
+
+def _shape_behind(node: fx.Node, module: nn.Module | None, kind: str, shape: str) -> str:
+    """The shape behind a step; refused where channels and pixels would be mixed up."""
+    place = node.target if module is not None else node.name
+    if kind == "nodewise":
+        return shape
+    if kind == "flatten":
+        dimensions = (module.start_dim, module.end_dim) if module else (*node.args[1:], *node.kwargs.values())
+        if shape == "vector" or tuple(dimensions) not in ((1,), (1, -1)):
+            raise ValueError(f"{place}: only an image is flattened, from its channels on: flatten(1)")
+        return "vector"
+    allowed = ("input", "vector") if kind == "linear" else ("input", "image")
+    if shape not in allowed:
+        raise ValueError(f"{place}: a {kind} behind a{'n image' if shape == 'image' else ' vector'}")
+    return "vector" if kind == "linear" else "image"
 
 
 def _layer(name: str, module: nn.Linear | nn.Conv2d, before: list[PlainLayer]) -> PlainLayer:
