@@ -291,10 +291,16 @@ def test_two_processes_that_want_one_record_compute_it_once(project):
     assert printed(project.root / "one.ipynb").tobytes() == printed(project.root / "two.ipynb").tobytes()
 
 
+def heeding_ctrl_c():
+    """A shell that starts the tests in the background has them, and what they start, ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_stops_everything_and_the_next_run_continues(project):
     process = subprocess.Popen(
         project.command("run", "fig01", "-p", "steps=20", "-p", "wait=1", "-j", "2"),
         cwd=project.root, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heeding_ctrl_c,
     )  # fmt: skip
     local = project.root / "data_cache" / "local"
     deadline = time.monotonic() + 120
@@ -345,7 +351,7 @@ def test_an_interrupted_fresh_run_continues_and_a_finished_one_starts_anew(proje
     assert project.book(*arguments).returncode == 0
     process = subprocess.Popen(
         project.command(*arguments, "--fresh"), cwd=project.root, env=project.environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=heeding_ctrl_c,
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while project.calls() < 8 + 4:
