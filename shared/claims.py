@@ -14,6 +14,7 @@ from shared.statistics import Estimate, number
 
 VERDICT_KEY = "relu_book_verdict"  # in the metadata of an output
 SIZE_TOLERANCE = 0.10  # of the published value
+ROUNDING = 1e-12  # errors below it are those of a processor's arithmetic, and shown as this
 
 REPRODUCED, PARTLY, NOT_REPRODUCED, NOT_TESTED = (
     "reproduced",
@@ -136,7 +137,8 @@ def judge(
         parts["size"] = _part(size, held["size"])
     if identity is not None:
         held["identity"] = bool(identity <= entry["identity"]["tolerance"])
-        parts["identity"] = {"value": [_round(identity)], "holds": [held["identity"]]}
+        shown = max(identity, ROUNDING) if identity else identity
+        parts["identity"] = {"value": [_round(shown)], "holds": [held["identity"]]}
     samples = next((e.samples for e in (direction, size) if e is not None), 1)
     return Verdict(claim, combine(**held, scale=entry["scale"]), parts, samples)
 

@@ -167,3 +167,13 @@ def test_every_claim_of_the_registry_is_complete():
             size = entry["size"]
             assert size.keys() >= {"statistic", "unit", "published", "reading", "known"}, name
             assert len(size.get("labels", size["published"])) == len(size["published"]), name
+
+
+def test_an_error_of_rounding_is_the_same_on_every_machine(monkeypatch):
+    entry = {"figure": "a/b", "source": "blog", "scale": "full", "identity": {"tolerance": 1e-10}}
+    monkeypatch.setattr(claims, "registry", lambda: {"an.identity": entry})
+    values = [
+        judge("an.identity", identity=error).parts["identity"]["value"]
+        for error in (0.0, 3e-16, 2e-15, 5e-11)
+    ]
+    assert values == [[0.0], [1e-12], [1e-12], [5e-11]]
