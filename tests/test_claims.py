@@ -172,8 +172,7 @@ def test_every_claim_of_the_registry_is_complete():
 def test_an_error_of_rounding_is_the_same_on_every_machine(monkeypatch):
     entry = {"figure": "a/b", "source": "blog", "scale": "full", "identity": {"tolerance": 1e-10}}
     monkeypatch.setattr(claims, "registry", lambda: {"an.identity": entry})
-    values = [
-        judge("an.identity", identity=error).parts["identity"]["value"]
-        for error in (0.0, 3e-16, 2e-15, 5e-11)
-    ]
-    assert values == [[0.0], [1e-12], [1e-12], [5e-11]]
+    errors = (0.0, 3e-16, 2e-15, 5e-11)
+    verdicts = [claims.judge("an.identity", identity=error) for error in errors]
+    shown = [verdict.parts["identity"]["value"] for verdict in verdicts]
+    assert shown == [[0.0], [1e-12], [1e-12], [5e-11]]
