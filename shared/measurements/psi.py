@@ -22,6 +22,7 @@ TRAINED = (
     "measurements.psi.ToLoss",
     "measurements.psi.Trained",
     "measurements.psi.trained",
+    "measurements.psi.trained_mlp",
     "models.build",
     "models.convolutional.scaled",
     "models.dropout.masks",
@@ -45,8 +46,9 @@ PROBED = (
     "probes.plain.PlainLayer",
     "probes.plain.plain_layers",
 )
+TRAINING_OUTCOMES = ("steps", "train_accuracy", "train_loss", "test_accuracy", "test_loss")
 OUTCOMES = (
-    *("steps", "train_accuracy", "train_loss", "test_accuracy", "test_loss"),
+    *TRAINING_OUTCOMES,
     *("sharpness", "trace", "trace_error", "expected", "expected_error", "crossings"),
     *("slope", "nearest_zero", "largest", "smallest", "norm", "flip_radius"),
 )
@@ -154,11 +156,12 @@ def trained(
     return run
 
 
-@measurement(
-    version=1,
-    outcomes=OUTCOMES,
-    uses=(*TRAINED, *PROBED),
-)
+def trained_mlp(batch: int, learning_rate: float, epochs: int, **options: Any) -> Trained:
+    """:func:`trained` for a fully connected network, as in the source: gradients are not clipped."""
+    return trained("plain_mlp", SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf), **options)
+
+
+@measurement(version=1, outcomes=OUTCOMES, uses=(*TRAINED, *PROBED))
 def trained_flatness(
     *,
     space: Literal["weights", "paths"],
@@ -205,18 +208,16 @@ def trained_flatness(
         standard error ``trace_error``; ``expected`` and ``expected_error`` [S]; ``crossings`` [S], mean
         number of all-skeleton paths that a draw takes across zero; ``slope``, above one where the network is
         at no minimum (see :meth:`shared.probes.flatness.Objective.slope`); ``dimension`` and ``norm`` of the
-        point;
-        ``largest`` and ``smallest`` modulus of its coordinates; ``nearest_zero``, smallest modulus of an
-        all-skeleton path, and ``flip_radius`` (paths; else NaN); ``steps``, ``train_loss``,
-        ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
+        point; ``largest`` and ``smallest`` modulus of its coordinates; ``nearest_zero``, smallest modulus of
+        an all-skeleton path (infinite for weights), and ``flip_radius`` (NaN for weights); ``steps``,
+        ``train_loss``, ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
 
     Raises:
         ValueError: a size is refused, or training diverged.
         DataUnavailable: the data set cannot be had.
     """
-    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf)
-    options = {"hidden": hidden, "layers": layers, "until": until, "device": device}
-    run = trained("plain_mlp", recipe, dataset=dataset, images=images, seed=seed, **options)
+    options = {"hidden": hidden, "layers": layers, "dataset": dataset, "images": images, "until": until}
+    run = trained_mlp(batch, learning_rate, epochs, seed=seed, device=device, **options)
     x, y = run.train[0][:probed].double(), run.train[1][:probed]
     network = run.network.double()
     order = None if skeleton < 0 else skeleton

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from shared.measurements.psi import PROBED, TRAINED, Trained, trained
+from shared.measurements.psi import PROBED, TRAINED, TRAINING_OUTCOMES, Trained, trained, trained_mlp
 from shared.probes.basis_paths import rescaled
 from shared.probes.flatness import (
     Objective,
@@ -27,7 +27,7 @@ from shared.store import Arrays, measurement
 
 @measurement(
     version=1,
-    outcomes=("output_change", "loss", "sharpness", "diagonal", "trace", "expected"),
+    outcomes=("output_change", "loss", "sharpness", "trace", "blocks", "expected", "expected_error"),
     uses=(*TRAINED, *PROBED, "measurements.psi_planes.scaling", "probes.basis_paths.rescaled"),
 )
 def rescaled_flatness(
@@ -74,9 +74,8 @@ def rescaled_flatness(
         ValueError: a size is refused, or training diverged.
         DataUnavailable: the data set cannot be had.
     """
-    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf)
-    options = {"hidden": hidden, "layers": layers, "until": until, "device": device}
-    run = trained("plain_mlp", recipe, dataset=dataset, images=images, seed=seed, **options)
+    options = {"hidden": hidden, "layers": layers, "dataset": dataset, "images": images, "until": until}
+    run = trained_mlp(batch, learning_rate, epochs, seed=seed, device=device, **options)
     x, y = run.train[0][:probed].double(), run.train[1][:probed]
     network = run.network.double()
     changed = rescaled(network, scaling(network, transformation, amount))
@@ -124,7 +123,7 @@ def _blocks(network: nn.Module, diagonal: Tensor) -> list[float]:
 
 @measurement(
     version=1,
-    outcomes=("train_error", "test_error", "norm", "crossings", "steps", "train_loss", "train_accuracy"),
+    outcomes=(*TRAINING_OUTCOMES, "train_error", "test_error", "norm", "crossings"),
     uses=(*TRAINED, *PROBED),
 )
 def noisy_errors(
@@ -161,9 +160,8 @@ def noisy_errors(
         ValueError: a size is refused, or training diverged.
         DataUnavailable: the data set cannot be had.
     """
-    recipe = SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf)
-    options = {"hidden": hidden, "layers": layers, "until": until, "device": device}
-    run = trained("plain_mlp", recipe, dataset=dataset, images=images, seed=seed, **options)
+    options = {"hidden": hidden, "layers": layers, "dataset": dataset, "images": images, "until": until}
+    run = trained_mlp(batch, learning_rate, epochs, seed=seed, device=device, **options)
     objective = Objective(run.network, *run.train, space=space)
     errors = np.empty((2, len(sigmas), draws), dtype=np.float32)
     crossed = np.zeros(len(sigmas), dtype=np.float32)
@@ -184,8 +182,8 @@ def noisy_errors(
 @measurement(
     version=1,
     outcomes=(
-        *("steps", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "epoch_loss"),
-        *("paths", "weights", "filters", "crossings", "nearest_zero", "gradient_norm"),
+        *TRAINING_OUTCOMES,
+        *("epoch_loss", "paths", "weights", "filters", "crossings", "nearest_zero"),
     ),
     uses=(
         *TRAINED,
