@@ -65,7 +65,7 @@ def frequency_map(
     """
     half = len(values) * every // 2
     edges = (-half - every / 2, half - every / 2)
-    axes.set_facecolor("0.85")
+    axes.set_facecolor("0.65")
     image = axes.imshow(
         values, origin="lower", extent=(*edges, *edges), vmin=low, vmax=high, cmap=MAP_COLOURS
     )
