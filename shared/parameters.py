@@ -130,4 +130,4 @@ def _check(condition: str, values: Mapping[str, Any]) -> None:
         if not met:
             mentioned = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
             given = ", ".join(f"{name} = {value!r}" for name, value in values.items() if name in mentioned)
-            raise WrongRequest(f"{given}: out of range, {text} is required")
+            raise WrongRequest(f"{given}: {text} is required")

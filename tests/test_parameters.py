@@ -52,19 +52,19 @@ def test_an_assignment_needs_an_equals_sign():
 
 
 def test_a_condition_is_checked_across_parameters_and_names_them():
-    with pytest.raises(WrongRequest, match=r"points = 20, frequencies = \[5, 10\]: out of range, all"):
+    with pytest.raises(WrongRequest, match=r"points = 20, frequencies = \[5, 10\]: all"):
         resolve(CELL, {"points": 20})
-    with pytest.raises(WrongRequest, match=r"rate = 0.0: out of range, rate > 0"):
+    with pytest.raises(WrongRequest, match=r"rate = 0.0: rate > 0"):
         resolve(CELL, {"rate": 0})
 
 
 def test_of_joined_conditions_only_the_one_not_met_is_named():
     cell = read_cell("n: int = 1  # number\nm: int = 2  # other\n# require n >= 1 and m >= 1")
-    with pytest.raises(WrongRequest, match=r"^m = 0: out of range, m >= 1 is required$"):
+    with pytest.raises(WrongRequest, match=r"^m = 0: m >= 1 is required$"):
         resolve(cell, {"m": 0})
 
 
 def test_a_condition_that_cannot_be_evaluated_is_not_met():
     cell = read_cell("n: int = 1  # number\n# require 1 / n > 0")
-    with pytest.raises(WrongRequest, match=r"n = 0: out of range, 1 / n > 0"):
+    with pytest.raises(WrongRequest, match=r"n = 0: 1 / n > 0"):
         resolve(cell, {"n": 0})
