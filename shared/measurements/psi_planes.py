@@ -223,7 +223,7 @@ def landscape(
         until: end when the mean loss of all these images is below it.
         every: epochs between looks at it.
         precision: of the training's passes; the planes are float32.
-        spans: [S], largest t of each plane.
+        spans: [S], largest t of each plane, from the largest to the smallest.
         points: P, along each axis of a plane.
         probed: images for training that the loss is taken over.
         scale: standard deviation of the directions.
@@ -231,9 +231,10 @@ def landscape(
         device: where to train and measure.
 
     Returns:
-        ``paths``, ``weights`` and ``filters`` [S, P, P], the loss at :math:`v + t_1 \xi + t_2 \eta` over path
-        values, over weights, and over weights with directions of the filters' norms; ``crossings``
-        [S, P, P], all-skeleton paths across zero; ``nearest_zero``, the smallest of these;
+        the loss at :math:`v + t_1 \xi + t_2 \eta`: ``paths`` [S, P, P] over path values; ``weights`` [P, P]
+        over weights, with the last span; ``filters`` [P, P] over weights, with directions of the filters'
+        norms and the first span. ``crossings`` [S, P, P], all-skeleton paths across zero; ``nearest_zero``,
+        the smallest of these;
         ``epoch_loss``, mean over the steps of each epoch; ``steps``, ``train_loss``, ``train_accuracy``,
         ``test_loss`` and ``test_accuracy`` of the training.
 
@@ -247,14 +248,11 @@ def landscape(
     x, y = (part[:probed] for part in run.train)
     axes = [torch.linspace(-span, span, points) for span in spans]
     found = _along_planes(Objective(run.network, x, y, space="paths"), axes, scale, seed)
-    over_weights = Objective(run.network, x, y, space="weights")
-    directions = [normal_direction(over_weights, derived_seed(seed, 6, i), scale=scale) for i in range(2)]
-    at_once = _at_once(x)
-    for name, pair in {
-        "weights": directions,
-        "filters": [filter_normalised(over_weights, direction) for direction in directions],
-    }.items():
-        found[name] = np.stack([plane(over_weights, *pair, a, a, at_once=at_once).cpu() for a in axes])
+    objective = Objective(run.network, x, y, space="weights")
+    drawn = [normal_direction(objective, derived_seed(seed, 6, i), scale=scale) for i in range(2)]
+    fitted = [filter_normalised(objective, direction) for direction in drawn]
+    for name, pair, t in (("weights", drawn, axes[-1]), ("filters", fitted, axes[0])):
+        found[name] = plane(objective, *pair, t, t, at_once=_at_once(x)).cpu()
     found["epoch_loss"] = _by_epoch(run, recipe.steps(images) // epochs)
     return {name: np.asarray(array, dtype=np.float32) for name, array in (found | run.outcome()).items()}
 
