@@ -44,7 +44,7 @@ def direction_holds(estimate: Estimate, *, null_value: float, sign: int) -> bool
 def size_holds(
     estimate: Estimate, *, published: list[float], reading: float, side: str | None = None
 ) -> np.ndarray:
-    """Where ours [K] is within our interval, the reading error, or 10 % of the published value [K].
+    """Where the published value [K] is in our interval, or ours within the reading error or 10 % of it.
 
     With ``side="at least"`` a larger value of ours is within it too.
     """
