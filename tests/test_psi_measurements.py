@@ -163,26 +163,20 @@ def test_planes_go_through_the_trained_network():
     assert found["weights"].shape == found["filters"].shape == (3, 3)
     for name in ("paths", "weights", "filters"):
         assert found[name][..., 1, 1] == pytest.approx(centre, rel=1e-4)
-        assert len(np.unique(found[name])) > 5
+    assert len(np.unique(found["paths"])) > 10
+    assert len(np.unique(found["weights"])) == len(np.unique(found["filters"])) == 9
     assert found["crossings"][:, 1, 1].tolist() == [0, 0]
     assert found["epoch_loss"] == pytest.approx([p.mean().item() for p in run.losses.split(3)], rel=1e-5)
     paths = BasisPaths(run.network)
     draw = torch.randn(paths.count, generator=generator(derived_seed(0, 5, 0)), dtype=torch.float64)
     moved = mean_loss(paths.perturbed(0.01 * 0.05 * draw), x, y)
     assert found["paths"][0, 2, 1] == pytest.approx(moved, rel=1e-4)
-    draw = torch.randn(
-        sum(p.numel() for p in run.network.parameters()),
-        generator=generator(derived_seed(0, 6, 0)),
-        dtype=torch.float64,
-    )
-    torch.nn.utils.vector_to_parameters(
-        torch.nn.utils.parameters_to_vector(run.network.parameters())
-        .double()
-        .add(0.001 * 0.05 * draw)
-        .float(),
-        run.network.parameters(),
-    )
-    assert found["weights"][2, 1] == pytest.approx(run.loss(x, y), rel=1e-4)
+    assert found["paths"][0, 2, 1] - centre == pytest.approx(moved - centre, rel=0.02)
+    flat = torch.nn.utils.parameters_to_vector(run.network.parameters()).detach().double()
+    draw = torch.randn(len(flat), generator=generator(derived_seed(0, 6, 0)), dtype=torch.float64)
+    torch.nn.utils.vector_to_parameters((flat + 0.001 * 0.05 * draw).float(), run.network.parameters())
+    # The rise, not the loss, which a step so small hardly changes.
+    assert found["weights"][2, 1] - centre == pytest.approx(run.loss(x, y) - centre, rel=0.02)
 
 
 def mean_loss(model, x, y) -> float:
