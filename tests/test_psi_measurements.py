@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from shared.measurements.psi import trained, trained_flatness
-from shared.measurements.psi_planes import landscape, noisy_errors, rescaled_flatness, scaling
+from shared.measurements.psi import ToLoss, trained, trained_flatness
+from shared.measurements.psi_planes import (
+    _negative,
+    landscape,
+    noisy_errors,
+    rescaled_flatness,
+    scaling,
+)
 from shared.probes.basis_paths import BasisPaths, rescaled
 from shared.probes.flatness import Objective
 from shared.probes.plain import plain_layers
@@ -15,8 +21,8 @@ from shared.rng import derived_seed, generator
 from shared.sgd import SgdRecipe
 
 TASK = {"dataset": "fashion_mnist_small", "images": 60, "epochs": 3}
-SMALL = TASK | {"hidden": 5, "layers": 3}
-RECIPE = SgdRecipe(3, 0.1, batch=64, clip=math.inf)
+SMALL = TASK | {"hidden": 5, "layers": 3, "learning_rate": 0.03}
+RECIPE = SgdRecipe(3, 0.03, batch=64, clip=math.inf)
 
 
 def network():
@@ -57,6 +63,7 @@ def test_training_ends_behind_the_epoch_that_reaches_the_loss():
     ended = trained("plain_mlp", recipe, **options | {"until": level, "every": 2})
     steps = len(ended.losses)
     assert steps % 6 == 0
+    assert {rate for rate, _ in ToLoss(50, 0.1, batch=20, done=lambda: False).batches(60, 0)} == {0.1}
     assert 0 < steps < len(whole.losses) == 150
     torch.testing.assert_close(ended.losses, whole.losses[:steps])
     assert ended.loss(*ended.train) < level
@@ -128,6 +135,35 @@ def test_a_layer_is_given_a_norm():
     assert shrunk["loss"] + shrunk["sharpness"] >= 0.99 * math.log(10)
 
 
+def test_random_factors_on_all_nodes_move_neither_the_function_nor_the_measures():
+    model = network().network.double()
+    factors = scaling(model, "network", 0.7)
+    assert [len(factor) for factor in factors] == [5, 5]
+    assert len(torch.cat(factors).unique()) == 10
+    torch.testing.assert_close(torch.cat(scaling(model, "network", 1.4)), torch.cat(factors) ** 2)
+    options = SMALL | {"transformation": "network", "draws": 2, "probed": 10, "until": 0.0}
+    pair = [rescaled_flatness.function(space="paths", amount=a, **options) for a in (0.0, 0.7)]
+    assert pair[0]["output_change"] == 0 < pair[1]["output_change"] < 1e-12
+    for name in ("loss", "trace", "expected", "sharpness"):
+        assert pair[1][name] == pytest.approx(pair[0][name], rel=1e-8)
+    assert pair[0]["constant_loss"] == pytest.approx(math.log(10))
+
+
+def test_fixed_weights_below_zero_are_counted():
+    run = network()
+    options = {"space": "paths", "sigmas": [0.0], "draws": 2, "until": 0.0, **SMALL}
+    # Of 15 skeleton weights the five into the first hidden level are free.
+    hidden, outgoing = (layer.weight for layer in plain_layers(run.network)[1:])
+    fixed = [*hidden.diagonal().tolist(), *outgoing.diagonal().tolist()]
+    assert len(fixed) == 10
+    assert noisy_errors.function(**options)["negative"] == sum(weight < 0 for weight in fixed)
+    with torch.no_grad():
+        hidden[1, 1] = outgoing[2, 2] = -0.5
+        plain_layers(run.network)[0].weight[0, 0] = -0.5  # a free one
+    before = sum(weight < 0 for place, weight in enumerate(fixed) if place not in (1, 7))
+    assert _negative(BasisPaths(run.network)) == before + 2
+
+
 def test_errors_without_noise_are_those_of_the_network():
     found = noisy_errors.function(space="paths", sigmas=[0.0, 100.0], draws=2, until=0.0, **SMALL)
     assert found["train_error"].shape == (2, 2)
@@ -167,6 +203,10 @@ def test_planes_go_through_the_trained_network():
     assert len(np.unique(found["weights"])) == len(np.unique(found["filters"])) == 9
     assert found["crossings"][:, 1, 1].tolist() == [0, 0]
     assert found["epoch_loss"] == pytest.approx([p.mean().item() for p in run.losses.split(3)], rel=1e-5)
+    ended = landscape.function(
+        batch=20, width=1 / 16, **TASK, spans=[0.01], points=3, probed=4, until=10.0, every=2
+    )
+    assert np.isnan(ended["epoch_loss"]).tolist() == [False, False, True]
     paths = BasisPaths(run.network)
     draw = torch.randn(paths.count, generator=generator(derived_seed(0, 5, 0)), dtype=torch.float64)
     moved = mean_loss(paths.perturbed(0.01 * 0.05 * draw), x, y)

@@ -89,7 +89,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class ToLoss(SgdRecipe):
-    """A recipe that ends early, at the end of an epoch.
+    """A recipe that ends early, at the end of an epoch, and keeps its learning rate until then.
+
+    A rate that fell over all epochs would end at another value for every batch size, and how sharp a
+    minimum is depends on it.
 
     Attributes:
         done: whether to end.
@@ -100,12 +103,12 @@ class ToLoss(SgdRecipe):
     every: int = 1
 
     def batches(self, count: int, seed: int) -> Iterator[tuple[float, Tensor]]:
-        """As long as the training is not done."""
+        """The learning rate and the indices of every step, as long as the training is not done."""
         between = self.every * self.steps(count) // self.epochs
-        for step, batch in enumerate(super().batches(count, seed)):
+        for step, (_, batch) in enumerate(super().batches(count, seed)):
             if step and step % between == 0 and self.done():
                 return
-            yield batch
+            yield self.learning_rate, batch
 
 
 def trained(
@@ -190,7 +193,7 @@ def trained_flatness(
         hidden, layers: of the network, which starts with ones on its skeleton.
         dataset: name or folder, see :func:`shared.data.load`.
         images: for training, the first ones.
-        batch, learning_rate, epochs: of the training.
+        batch, learning_rate, epochs: of the training; the rate is constant.
         until: end at the first epoch behind which the mean loss of all these images is below it.
         radii: [R], of the balls of the epsilon-flatness.
         norms: [S], of the noise of the expected flatness: the root mean square, which almost all draws in

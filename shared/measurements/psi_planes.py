@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from shared.measurements.psi import PROBED, TRAINED, TRAINING_OUTCOMES, Trained, trained, trained_mlp
-from shared.probes.basis_paths import rescaled
+from shared.measurements.psi import PROBED, TRAINED, TRAINING_OUTCOMES, trained, trained_mlp
+from shared.probes.basis_paths import BasisPaths, rescaled
 from shared.probes.flatness import (
     Objective,
     expected_sharpness,
@@ -26,14 +26,17 @@ from shared.store import Arrays, measurement
 
 
 @measurement(
-    version=1,
-    outcomes=("output_change", "loss", "sharpness", "trace", "blocks", "expected", "expected_error"),
+    version=2,
+    outcomes=(
+        *("output_change", "loss", "constant_loss", "sharpness", "trace", "blocks"),
+        *("expected", "expected_error"),
+    ),
     uses=(*TRAINED, *PROBED, "measurements.psi_planes.scaling", "probes.basis_paths.rescaled"),
 )
 def rescaled_flatness(
     *,
     space: Literal["weights", "paths"],
-    transformation: Literal["node", "layer"],
+    transformation: Literal["node", "layer", "network"],
     amount: float,
     hidden: int = 16,
     layers: int = 3,
@@ -55,9 +58,11 @@ def rescaled_flatness(
     Args:
         space: that the loss is a function on.
         transformation: "node", a factor on the incoming weights of the first hidden node; "layer", factors
-            that give all nodes of the first hidden level incoming weights of one norm.
-        amount: the factor; or the norm of all incoming weights of the level together. (The proof of
-            theorem 3.2 of the source takes a factor to zero for the Hessian, a norm for the other two.)
+            that give all nodes of the first hidden level incoming weights of one norm; "network", random
+            factors on all hidden nodes, the same for every seed.
+        amount: the factor; or the norm of all incoming weights of the level together; or the standard
+            deviation of the natural logarithms of the factors, which are normal. (The proof of theorem 3.2
+            of the source takes a factor to zero for the Hessian, a norm for the other two.)
         hidden, layers, dataset, images, batch, learning_rate, epochs, until, probed, seed, device: see
             :func:`shared.measurements.psi.trained_flatness`.
         radius: of the ball.
@@ -65,7 +70,8 @@ def rescaled_flatness(
         draws: of the noise.
 
     Returns:
-        ``output_change``, the largest change of an output by the scaling over the largest output; ``loss``;
+        ``output_change``, the largest change of an output by the scaling over the largest output; ``loss``,
+        and ``constant_loss``, that of equal outputs for all classes;
         ``sharpness``, infinite where an all-skeleton path reaches zero in the ball; ``trace``, exact;
         ``expected`` and ``expected_error``; ``blocks`` [3] of the trace: over the incoming weights of the
         first hidden node, its outgoing ones, and the others (weights; NaN for paths).
@@ -91,6 +97,7 @@ def rescaled_flatness(
     found = {
         "output_change": (behind - before).abs().max().item() / max(before.abs().max().item(), math.ulp(0.0)),
         "loss": objective(objective.point).item(),
+        "constant_loss": math.log(before.shape[1]),
         "sharpness": reach,
         "trace": diagonal.sum().item(),
         "blocks": _blocks(changed, diagonal) if space == "weights" else [math.nan] * 3,
@@ -106,9 +113,12 @@ def scaling(network: nn.Module, transformation: str, amount: float) -> list[Tens
     factors = [torch.ones(layer.outgoing, dtype=torch.float64) for layer in layers[:-1]]
     if transformation == "node":
         factors[0][0] = amount
-    else:
+    elif transformation == "layer":
         norms = layers[0].edges().detach().double().flatten(1).norm(dim=1)
         factors[0] = amount / (math.sqrt(len(norms)) * norms)
+    else:
+        random = generator(0, 6)
+        factors = [torch.exp(amount * torch.randn(len(f), generator=random, dtype=f.dtype)) for f in factors]
     return factors
 
 
@@ -123,7 +133,7 @@ def _blocks(network: nn.Module, diagonal: Tensor) -> list[float]:
 
 @measurement(
     version=1,
-    outcomes=(*TRAINING_OUTCOMES, "train_error", "test_error", "norm", "crossings"),
+    outcomes=(*TRAINING_OUTCOMES, "train_error", "test_error", "norm", "crossings", "negative"),
     uses=(*TRAINED, *PROBED),
 )
 def noisy_errors(
@@ -153,7 +163,8 @@ def noisy_errors(
 
     Returns:
         ``train_error`` and ``test_error`` [S, draws], shares of wrong classes; ``crossings`` [S], mean number
-        of all-skeleton paths that a draw takes across zero; ``norm`` of the point; ``steps``,
+        of all-skeleton paths that a draw takes across zero; ``norm`` of the point; ``negative``, fixed
+        weights of the skeleton, all of which start at one, that training has taken below zero; ``steps``,
         ``train_loss``, ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
 
     Raises:
@@ -176,7 +187,14 @@ def noisy_errors(
                     errors[part, place, draw] = 1 - accuracy(moved, x, y)
     found = {"train_error": errors[0], "test_error": errors[1], "crossings": crossed}
     found["norm"] = np.float32(objective.point.norm().item())
+    found["negative"] = np.float32(_negative(BasisPaths(run.network)))
     return found | run.outcome()
+
+
+def _negative(paths: BasisPaths) -> int:
+    """How many fixed weights of the skeleton are below zero."""
+    fixed = [(paths.layers[place], head, tail) for place, tail, head, free in paths.skeleton() if not free]
+    return sum(bool(layer.edges()[head, tail, layer.centre] < 0) for layer, head, tail in fixed)
 
 
 @measurement(
@@ -219,7 +237,7 @@ def landscape(
         batch: images a step.
         width: multiplier of the channels.
         dataset, images: see :func:`shared.data.load`; the first images are trained on.
-        epochs, learning_rate: the rate falls linearly to zero over all epochs; gradients are clipped at 1.
+        epochs, learning_rate: the rate is constant; gradients are clipped at 1.
         until: end when the mean loss of all these images is below it.
         every: epochs between looks at it.
         precision: of the training's passes; the planes are float32.
@@ -234,9 +252,9 @@ def landscape(
         the loss at :math:`v + t_1 \xi + t_2 \eta`: ``paths`` [S, P, P] over path values; ``weights`` [P, P]
         over weights, with the last span; ``filters`` [P, P] over weights, with directions of the filters'
         norms and the first span. ``crossings`` [S, P, P], all-skeleton paths across zero; ``nearest_zero``,
-        the smallest of these;
-        ``epoch_loss``, mean over the steps of each epoch; ``steps``, ``train_loss``, ``train_accuracy``,
-        ``test_loss`` and ``test_accuracy`` of the training.
+        the smallest of these; ``epoch_loss`` [epochs], mean over the steps of each epoch, NaN behind the
+        last; ``steps``, ``train_loss``, ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the
+        training.
 
     Raises:
         ValueError: a size is refused, or training diverged.
@@ -253,7 +271,8 @@ def landscape(
     fitted = [filter_normalised(objective, direction) for direction in drawn]
     for name, pair, t in (("weights", drawn, axes[-1]), ("filters", fitted, axes[0])):
         found[name] = plane(objective, *pair, t, t, at_once=_at_once(x)).cpu()
-    found["epoch_loss"] = _by_epoch(run, recipe.steps(images) // epochs)
+    by_epoch = [part.mean().item() for part in run.losses.split(recipe.steps(images) // epochs)]
+    found["epoch_loss"] = [*by_epoch, *[math.nan] * (epochs - len(by_epoch))]
     return {name: np.asarray(array, dtype=np.float32) for name, array in (found | run.outcome()).items()}
 
 
@@ -271,7 +290,3 @@ def _along_planes(objective: Objective, axes: list[Tensor], scale: float, seed: 
 def _at_once(x: Tensor) -> int:
     """Points of a plane that are taken together; convolutions on a processor gain nothing by it."""
     return 1 if x.device.type == "cpu" else 32
-
-
-def _by_epoch(run: Trained, steps: int) -> np.ndarray:
-    return np.array([part.mean().item() for part in run.losses.split(steps)])

@@ -320,7 +320,8 @@ def rescaled(model: nn.Module, factors: Sequence[Tensor]) -> nn.Module:
     outer = [torch.ones(layers[0].incoming), *factors, torch.ones(layers[-1].outgoing)]
     with torch.no_grad():
         for layer, before, behind in zip(layers, outer, outer[1:], strict=False):
-            factor = (behind.double()[:, None, None] / before.double()[None, :, None]).to(layer.weight.device)
+            tails, heads = (part.to(layer.weight.device).double() for part in (before, behind))
+            factor = heads[:, None, None] / tails[None, :, None]
             layer.weight.copy_((layer.edges().double() * factor).view(layer.weight.shape))
     return changed
 
