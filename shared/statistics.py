@@ -101,14 +101,20 @@ def first_passage(iteration: np.ndarray, curves: np.ndarray, level: float = 0.5)
     return np.where(reached.any(axis=0), iteration[reached.argmax(axis=0)], np.inf)
 
 
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+def rank_correlation(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None) -> float:
     """Spearman's correlation of x [K] and y [K]; infinite entries rank last, ties share a rank.
 
-    Zero where one of them is constant: a constant has no order to agree with.
+    With labels ``groups`` [K] the ranks are those within each group, less the group's mean, so that a
+    difference between groups has no part in it. Zero where one of the two has no order to agree with.
     """
     import scipy.stats  # seconds of imports that a listing of the figures must not wait for
 
-    x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
+    labels = np.zeros(len(x)) if groups is None else np.asarray(groups)
+    ranks = np.zeros((2, len(x)))
+    for label in np.unique(labels):
+        chosen = labels == label
+        for row, values in zip(ranks, (np.asarray(x), np.asarray(y)), strict=True):
+            row[chosen] = scipy.stats.rankdata(values[chosen]) - (chosen.sum() + 1) / 2
+    if (np.ptp(ranks, axis=1) == 0).any():
         return 0.0
-    return float(np.corrcoef(x, y)[0, 1])
+    return float(np.corrcoef(ranks)[0, 1])

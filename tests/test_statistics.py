@@ -69,6 +69,19 @@ def test_rank_correlation():
     assert rank_correlation(np.arange(4), np.array([2.0, 1.0, 4.0, 3.0])) == pytest.approx(1 - 6 * 4 / 60)
 
 
+def test_a_rank_correlation_within_groups_does_not_see_their_difference():
+    x = np.array([1.0, 2.0, 3.0, 11.0, 12.0, 13.0])
+    y = np.array([3.0, 2.0, 1.0, 13.0, 12.0, 11.0])
+    groups = np.array([0, 0, 0, 1, 1, 1])
+    assert rank_correlation(x, y) > 0.5
+    assert rank_correlation(x, y, groups) == pytest.approx(-1)
+    assert rank_correlation(x, np.array([1.0, 2.0, 3.0, 13.0, 12.0, 11.0]), groups) == pytest.approx(0)
+    assert rank_correlation(groups, y, groups) == 0
+    # Of groups of three and two: products of centred ranks over the root of their sums of squares.
+    part = rank_correlation(x[:5], np.array([1.0, 3.0, 2.0, 5.0, 4.0]), groups[:5])
+    assert part == pytest.approx((1 - 0.5) / (2 + 0.5))
+
+
 def test_numbers_are_written_without_exponents():
     assert number([0.12345, 1234567.0, 22000, 3]) == "0.123, 1\u202f234\u202f567, 22\u202f000, 3"
     assert number([np.inf, -np.inf]) == "∞, -∞"
