@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,10 +164,11 @@ def trained_mlp(batch: int, learning_rate: float, epochs: int, **options: Any) -
     return trained("plain_mlp", SgdRecipe(epochs, learning_rate, batch=batch, clip=math.inf), **options)
 
 
-@measurement(version=1, outcomes=OUTCOMES, uses=(*TRAINED, *PROBED))
+@measurement(version=2, outcomes=OUTCOMES, uses=(*TRAINED, *PROBED, "measurements.psi.measured"))
 def trained_flatness(
     *,
-    space: Literal["weights", "paths"],
+    spaces: list[str] = ["paths"],  # noqa: B006  read only, and a default has to be plain data
+    skeletons: list[int] = [-1],  # noqa: B006
     hidden: int = 64,
     layers: int = 5,
     dataset: str = "mnist",
@@ -176,20 +177,20 @@ def trained_flatness(
     learning_rate: float = 0.1,
     epochs: int = 300,
     until: float = 1e-3,
-    radii: list[float] = [0.01, 0.1],  # noqa: B006  read only, and a default has to be plain data
+    radii: list[float] = [0.01, 0.1],  # noqa: B006
     norms: list[float] = [0.01, 0.1],  # noqa: B006
     samples: int = 200,
     draws: int = 50,
     restarts: int = 3,
     probed: int = 2_000,
-    skeleton: int = -1,
     seed: int = 0,
     device: str = "auto",
 ) -> Arrays:
     r"""Train a plain fully connected network and measure how flat its loss is, in three ways.
 
     Args:
-        space: that the loss is a function on.
+        spaces: that the loss is a function on: "weights", "paths", or both.
+        skeletons: seeds of other orders of the nodes, for paths; -1 for the one they have.
         hidden, layers: of the network, which starts with ones on its skeleton.
         dataset: name or folder, see :func:`shared.data.load`.
         images: for training, the first ones.
@@ -202,40 +203,63 @@ def trained_flatness(
         draws: of the noise.
         restarts: of the search within a ball.
         probed: images for training that the loss is taken over.
-        skeleton: seed of another order of the nodes; -1 for the one they have.
         seed: of weights, order and draws.
         device: where to train and measure.
 
     Returns:
-        ``sharpness`` [R], infinite where an all-skeleton path reaches zero in the ball; ``trace`` and its
-        standard error ``trace_error``; ``expected`` and ``expected_error`` [S]; ``crossings`` [S], mean
-        number of all-skeleton paths that a draw takes across zero; ``slope``, above one where the network is
-        at no minimum (see :meth:`shared.probes.flatness.Objective.slope`); ``dimension`` and ``norm`` of the
-        point; ``largest`` and ``smallest`` modulus of its coordinates; ``nearest_zero``, smallest modulus of
-        an all-skeleton path (infinite for weights), and ``flip_radius`` (NaN for weights); ``steps``,
-        ``train_loss``, ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
+        for every basis, which are the spaces in their order, paths once for each skeleton, with B as the
+        first axis: ``sharpness`` [B, R], infinite where an all-skeleton path reaches zero in the ball;
+        ``trace`` and its standard error ``trace_error`` [B]; ``expected`` and ``expected_error`` [B, S];
+        ``crossings`` [B, S], mean number of all-skeleton paths that a draw takes across zero; ``slope`` [B],
+        above one where the network is at no minimum (see :meth:`shared.probes.flatness.Objective.slope`);
+        ``dimension`` and ``norm`` [B] of the point; ``largest`` and ``smallest`` [B] modulus of its
+        coordinates; ``nearest_zero`` [B], smallest modulus of an all-skeleton path (infinite for weights),
+        and ``flip_radius`` [B] (NaN for weights). Of the training: ``steps``, ``train_loss``,
+        ``train_accuracy``, ``test_loss`` and ``test_accuracy``.
 
     Raises:
-        ValueError: a size is refused, or training diverged.
+        ValueError: a space or a size is refused, or training diverged.
         DataUnavailable: the data set cannot be had.
     """
     options = {"hidden": hidden, "layers": layers, "dataset": dataset, "images": images, "until": until}
+    bases = [(s, k) for s in spaces for k in (skeletons if s == "paths" else [-1])]
+    if not bases:
+        raise ValueError(f"spaces = {spaces}, skeletons = {skeletons}: at least one of each is needed")
     run = trained_mlp(batch, learning_rate, epochs, seed=seed, device=device, **options)
     x, y = run.train[0][:probed].double(), run.train[1][:probed]
-    network = run.network.double()
-    order = None if skeleton < 0 else skeleton
-    objective = Objective(network, x, y, space=space, seed=order)
-    nearest = math.inf if objective.paths is None else objective.paths.nearest_zero()
-    draw_seed = derived_seed(seed, 5)
-    search = {"restarts": restarts, "seed": draw_seed}
+    search = {"radii": radii, "norms": norms, "samples": samples, "draws": draws, "restarts": restarts}
+    found = []
+    for space, skeleton in bases:
+        order = None if skeleton < 0 else skeleton
+        objective = Objective(run.network.double(), x, y, space=space, seed=order)
+        found.append(measured(objective, **search, seed=derived_seed(seed, 5)))
+    run.network.float()
+    arrays = {name: np.array([part[name] for part in found], dtype=np.float32) for name in found[0]}
+    return arrays | run.outcome()
+
+
+def measured(
+    objective: Objective,
+    *,
+    radii: list[float],
+    norms: list[float],
+    samples: int,
+    draws: int,
+    restarts: int,
+    seed: int,
+) -> dict[str, float | list[float]]:
+    """The three measures around one point, and the point: see :func:`trained_flatness`."""
+    paths = objective.paths
+    nearest = math.inf if paths is None else paths.nearest_zero()
+    search = {"restarts": restarts, "seed": seed}
     with warnings.catch_warnings():  # the slope is returned
         warnings.simplefilter("ignore", UserWarning)
         rises = [sharpness(objective, radius=r, **search).value if r < nearest else math.inf for r in radii]
-        trace = hessian_trace(objective, samples=samples, seed=draw_seed)
+        trace = hessian_trace(objective, samples=samples, seed=seed)
         sigmas = [norm / math.sqrt(len(objective.point)) for norm in norms]
-        noisy = [expected_sharpness(objective, sigma=sigma, draws=draws, seed=draw_seed) for sigma in sigmas]
+        noisy = [expected_sharpness(objective, sigma=sigma, draws=draws, seed=seed) for sigma in sigmas]
     moduli = objective.point.abs()
-    found = {
+    return {
         "sharpness": rises,
         "trace": trace.value,
         "trace_error": trace.error,
@@ -248,7 +272,5 @@ def trained_flatness(
         "largest": moduli.max().item(),
         "smallest": moduli.min().item(),
         "nearest_zero": nearest,
-        "flip_radius": math.nan if objective.paths is None else objective.paths.flip_radius(x),
+        "flip_radius": math.nan if paths is None else paths.flip_radius(objective.x),
     }
-    outcome = Trained(network.float(), run.train, run.test, run.losses).outcome()
-    return {name: np.array(value, dtype=np.float32) for name, value in (found | outcome).items()}
