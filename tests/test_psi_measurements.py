@@ -71,57 +71,90 @@ def test_training_ends_behind_the_epoch_that_reaches_the_loss():
     assert len(earlier.losses) == steps
 
 
-@pytest.mark.parametrize("space", ["weights", "paths"])
-def test_flatness_is_that_of_the_trained_network(space):
-    found = trained_flatness.function(
-        space=space,
-        **SMALL,
-        until=0.0,
-        radii=[1e-3, 1e3],
-        norms=[0.5],
-        samples=3,
-        draws=4,
-        restarts=0,
-        probed=20,
-    )
+def test_flatness_is_that_of_the_trained_network():
+    options = {
+        "radii": [1e-6, 1e3],
+        "norms": [0.5, 50.0],
+        "samples": 3,
+        "draws": 4,
+        "restarts": 1,
+        "probed": 20,
+    }
+    skeletons = {"spaces": ["weights", "paths"], "skeletons": [-1, 3]}
+    found = trained_flatness.function(**skeletons, **SMALL, **options, until=0.0)
     run = network()
     x, y = run.train[0][:20].double(), run.train[1][:20]
-    objective = Objective(run.network.double(), x, y, space=space)
-    assert found["dimension"] == len(objective.point)
-    assert found["norm"] == pytest.approx(objective.point.norm().item(), rel=1e-5)
-    assert found["largest"] == pytest.approx(objective.point.abs().max().item(), rel=1e-5)
-    assert found["slope"] == pytest.approx(objective.slope(), rel=1e-5)
-    changes = []
-    for draw in range(4):
-        noise = torch.randn(
-            len(objective.point), generator=generator(derived_seed(0, 5), draw), dtype=torch.float64
-        )
-        step = 0.5 / math.sqrt(len(objective.point)) * noise
-        ends = [objective(objective.point + step), objective(objective.point - step)]
-        changes.append((sum(ends) / 2 - objective(objective.point)).item())
-    assert found["expected"] == pytest.approx([abs(np.mean(changes))], rel=1e-4)
-    assert found["sharpness"][0] > 0
-    if space == "paths":
-        assert found["sharpness"][1] == np.inf
-        assert found["nearest_zero"] == pytest.approx(
-            BasisPaths(run.network.double()).nearest_zero(), rel=1e-5
-        )
-        assert found["flip_radius"] == pytest.approx(BasisPaths(run.network).flip_radius(x), rel=1e-5)
-    else:
-        assert np.isnan(found["flip_radius"])
+    assert found["train_loss"] == pytest.approx(run.outcome()["train_loss"], rel=1e-6)
+    model = run.network.double()
+    objectives = [Objective(model, x, y)]
+    objectives += [Objective(model, x, y, space="paths", seed=order) for order in (None, 3)]
+    for place, objective in enumerate(objectives):
+        _check_measured({name: found[name][place] for name in PER_BASIS}, objective, x)
+    assert found["sharpness"][0, 1] < np.inf == found["sharpness"][1, 1] == found["sharpness"][2, 1]
+    assert found["crossings"][0, 1] == 0 < found["crossings"][1, 1]
+    with pytest.raises(ValueError, match=r"skeletons = \[\]: at least one of each is needed"):
+        trained_flatness.function(spaces=["paths"], skeletons=[], **SMALL)
+
+
+PER_BASIS = ("sharpness", "trace", "expected", "crossings", "slope", "dimension", "norm")
+PER_BASIS += ("largest", "smallest", "nearest_zero", "flip_radius")
+
+
+def _check_measured(found, objective, x):
+    """Everything measured in one basis, against definitions written out."""
+    size, seed = len(objective.point), derived_seed(0, 5)
+    start, moduli = objective(objective.point), objective.point.abs()
+    facts = {"dimension": size, "norm": moduli.norm(), "largest": moduli.max(), "smallest": moduli.min()}
+    facts |= {"slope": objective.slope()}
+    if objective.paths is not None:
+        nearest, flip = objective.paths.nearest_zero(), objective.paths.flip_radius(x)
+        facts |= {"nearest_zero": nearest, "flip_radius": flip}
+    for name, value in facts.items():
+        assert found[name] == pytest.approx(float(value), rel=1e-5), name
+    quadratic = []
+    for sample in range(3):
+        signs = (torch.rand(size, generator=generator(seed, sample)) < 0.5).double() * 2 - 1
+        _, product = torch.autograd.functional.hvp(objective, objective.point, signs)
+        quadratic.append((signs @ product).item())
+    assert found["trace"] == pytest.approx(np.mean(quadratic), rel=1e-4)
+    for place, norm in enumerate((0.5, 50.0)):
+        changes, crossed = [], 0
+        for draw in range(4):
+            noise = torch.randn(size, generator=generator(seed, draw), dtype=torch.float64)
+            ends = [objective.point + sign * norm / math.sqrt(size) * noise for sign in (1, -1)]
+            crossed += sum(objective.crossings(end) for end in ends)
+            changes.append((sum(map(objective, ends)) / 2 - start).item())
+        assert found["expected"][place] == pytest.approx(abs(np.mean(changes)), rel=1e-4)
+        assert found["crossings"][place] == pytest.approx(crossed / 8)
+    # In a ball so small the rise is that of the gradient.
+    assert found["sharpness"][0] == pytest.approx(1e-6 * objective.slope() / moduli.norm().item(), rel=0.01)
+
+
+RESCALED = SMALL | {
+    "factors": [0.5],
+    "norms": [0.1],
+    "spreads": [0.7],
+    "draws": 2,
+    "probed": 10,
+    "until": 0.0,
+}
 
 
 def test_a_factor_on_a_node_moves_the_trace_as_the_theorem_says():
-    options = SMALL | {"transformation": "node", "draws": 2, "probed": 10, "until": 0.0}
-    first = rescaled_flatness.function(space="weights", amount=1.0, **options)
-    second = rescaled_flatness.function(space="weights", amount=0.5, **options)
-    into, out, others = first["blocks"]
-    assert second["trace"] == pytest.approx(4 * into + out / 4 + others, rel=1e-9)
-    assert first["output_change"] == 0
-    assert second["output_change"] < 1e-12
-    pair = [rescaled_flatness.function(space="paths", amount=a, **options) for a in (1.0, 0.5)]
+    found = rescaled_flatness.function(space="weights", **RESCALED)
+    into, out, others = found["blocks"][0]
+    assert found["trace"][0] == pytest.approx(into + out + others, rel=1e-12)
+    assert found["trace"][1] == pytest.approx(4 * into + out / 4 + others, rel=1e-9)
+    assert found["output_change"][0] == 0 < found["output_change"].max() < 1e-12
+    assert found["trace"][2] > 2 * found["trace"][0]
+
+
+def test_no_scaling_moves_what_is_measured_over_paths():
+    found = rescaled_flatness.function(space="paths", **RESCALED)
     for name in ("loss", "trace", "expected", "sharpness"):
-        assert pair[1][name] == pytest.approx(pair[0][name], rel=1e-8)
+        assert found[name].shape == (4,)
+        assert found[name] == pytest.approx(np.full(4, found[name][0]), rel=1e-8)
+    assert np.isnan(found["blocks"]).all()
 
 
 def test_a_layer_is_given_a_norm():
@@ -129,24 +162,22 @@ def test_a_layer_is_given_a_norm():
     changed = rescaled(model, scaling(model, "layer", 0.3))
     norms = plain_layers(changed)[0].edges().flatten(1).norm(dim=1)
     torch.testing.assert_close(norms, torch.full_like(norms, 0.3 / math.sqrt(5)), rtol=1e-10, atol=0)
-    options = SMALL | {"transformation": "layer", "draws": 2, "probed": 10, "until": 0.0}
-    shrunk = rescaled_flatness.function(space="weights", amount=0.1, radius=0.1, **options)
+    found = rescaled_flatness.function(space="weights", radius=0.1, **RESCALED)
     # The ball holds a network that puts out zero everywhere, whose loss is the logarithm of the classes.
-    assert shrunk["loss"] + shrunk["sharpness"] >= 0.99 * math.log(10)
+    assert found["constant_loss"] == pytest.approx(math.log(10))
+    assert found["loss"][2] + found["sharpness"][2] >= 0.99 * found["constant_loss"]
 
 
-def test_random_factors_on_all_nodes_move_neither_the_function_nor_the_measures():
+def test_random_factors_are_the_same_for_all_networks_and_follow_their_spread():
     model = network().network.double()
     factors = scaling(model, "network", 0.7)
-    assert [len(factor) for factor in factors] == [5, 5]
+    random = generator(0, 6)
+    for factor in factors:
+        expected = torch.exp(0.7 * torch.randn(5, generator=random, dtype=torch.float64))
+        torch.testing.assert_close(factor, expected)
     assert len(torch.cat(factors).unique()) == 10
-    torch.testing.assert_close(torch.cat(scaling(model, "network", 1.4)), torch.cat(factors) ** 2)
-    options = SMALL | {"transformation": "network", "draws": 2, "probed": 10, "until": 0.0}
-    pair = [rescaled_flatness.function(space="paths", amount=a, **options) for a in (0.0, 0.7)]
-    assert pair[0]["output_change"] == 0 < pair[1]["output_change"] < 1e-12
-    for name in ("loss", "trace", "expected", "sharpness"):
-        assert pair[1][name] == pytest.approx(pair[0][name], rel=1e-8)
-    assert pair[0]["constant_loss"] == pytest.approx(math.log(10))
+    with pytest.raises(ValueError, match="transformation = 'nodes': node, layer or network"):
+        scaling(model, "nodes", 0.7)
 
 
 def test_fixed_weights_below_zero_are_counted():

@@ -101,7 +101,8 @@ SMALL = {
     "nad_linear.pooled_waves": {"size": 4, "samples": 10, "networks": 2},
     "psi.trained_flatness": PLAIN
     | {"spaces": ["weights", "paths"], "radii": [0.001], "norms": [0.01], "samples": 2},
-    "psi_planes.rescaled_flatness": PLAIN | {"space": "weights", "transformation": "node", "amount": 0.5},
+    "psi_planes.rescaled_flatness": PLAIN
+    | {"space": "weights", "factors": [0.5], "norms": [0.5], "spreads": [0.5]},
     "psi_planes.noisy_errors": PLAIN_TRAINING | {"space": "paths", "sigmas": [0.01], "draws": 2},
     "psi_planes.landscape": {
         "batch": 10,

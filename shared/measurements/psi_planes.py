@@ -26,7 +26,7 @@ from shared.store import Arrays, measurement
 
 
 @measurement(
-    version=2,
+    version=3,
     outcomes=(
         *("output_change", "loss", "constant_loss", "sharpness", "trace", "blocks"),
         *("expected", "expected_error"),
@@ -36,8 +36,9 @@ from shared.store import Arrays, measurement
 def rescaled_flatness(
     *,
     space: Literal["weights", "paths"],
-    transformation: Literal["node", "layer", "network"],
-    amount: float,
+    factors: list[float],
+    norms: list[float],
+    spreads: list[float],
     hidden: int = 16,
     layers: int = 3,
     dataset: str = "mnist",
@@ -53,28 +54,31 @@ def rescaled_flatness(
     seed: int = 0,
     device: str = "auto",
 ) -> Arrays:
-    r"""Train a plain network, apply a positive scaling, and measure how flat its loss is.
+    r"""Train a plain network, apply positive scalings to it, and measure how flat its loss is.
+
+    All scalings are of one network in one record, so that what is compared differs in nothing else.
 
     Args:
         space: that the loss is a function on.
-        transformation: "node", a factor on the incoming weights of the first hidden node; "layer", factors
-            that give all nodes of the first hidden level incoming weights of one norm; "network", random
-            factors on all hidden nodes, the same for every seed.
-        amount: the factor; or the norm of all incoming weights of the level together; or the standard
-            deviation of the natural logarithms of the factors, which are normal. (The proof of theorem 3.2
-            of the source takes a factor to zero for the Hessian, a norm for the other two.)
+        factors: on the incoming weights of the first hidden node; the proof of theorem 3.2 of the source
+            takes one to zero for the Hessian.
+        norms: of all incoming weights of the first hidden level together, each node having its share; the
+            proof takes one to zero for the other two measures.
+        spreads: standard deviations of the natural logarithms of random factors on all hidden nodes, which
+            are normal and the same for every seed.
         hidden, layers, dataset, images, batch, learning_rate, epochs, until, probed, seed, device: see
             :func:`shared.measurements.psi.trained_flatness`.
-        radius: of the ball.
+        radius: of the ball; the search in it has four random starts, the same for all seeds.
         sigma: of the noise.
         draws: of the noise.
 
     Returns:
-        ``output_change``, the largest change of an output by the scaling over the largest output; ``loss``,
-        and ``constant_loss``, that of equal outputs for all classes;
-        ``sharpness``, infinite where an all-skeleton path reaches zero in the ball; ``trace``, exact;
-        ``expected`` and ``expected_error``; ``blocks`` [3] of the trace: over the incoming weights of the
-        first hidden node, its outgoing ones, and the others (weights; NaN for paths).
+        with C = 1 + factors + norms + spreads cases, the first of which is the network as training has left
+        it: ``output_change`` [C], the largest change of an output by the scaling over the largest output;
+        ``loss`` [C]; ``sharpness`` [C], infinite where an all-skeleton path reaches zero in the ball;
+        ``trace`` [C], exact; ``expected`` and ``expected_error`` [C]; ``blocks`` [C, 3] of the trace: over
+        the incoming weights of the first hidden node, its outgoing ones, and the others (weights; NaN for
+        paths); ``constant_loss``, that of equal outputs for all classes.
 
     Raises:
         ValueError: a size is refused, or training diverged.
@@ -84,31 +88,53 @@ def rescaled_flatness(
     run = trained_mlp(batch, learning_rate, epochs, seed=seed, device=device, **options)
     x, y = run.train[0][:probed].double(), run.train[1][:probed]
     network = run.network.double()
-    changed = rescaled(network, scaling(network, transformation, amount))
     with torch.no_grad():
-        before, behind = network(x), changed(x)
-    objective = Objective(changed, x, y, space=space)
+        before = network(x)
+    cases = [("node", 1.0)]
+    cases += (
+        [("node", a) for a in factors] + [("layer", a) for a in norms] + [("network", a) for a in spreads]
+    )
+    found = []
+    for case in cases:
+        changed = rescaled(network, scaling(network, *case))
+        with torch.no_grad():
+            change = (changed(x) - before).abs().max().item() / max(before.abs().max().item(), math.ulp(0.0))
+        noise = {"sigma": sigma, "draws": draws, "seed": derived_seed(seed, 5)}
+        objective = Objective(changed, x, y, space=space)
+        found.append({"output_change": change} | _three_measures(objective, radius, **noise))
+    arrays = {name: np.array([part[name] for part in found], dtype=np.float64) for name in found[0]}
+    return arrays | {"constant_loss": np.float64(math.log(before.shape[1]))}
+
+
+def _three_measures(objective: Objective, radius: float, **noise: float) -> dict[str, float | list[float]]:
     diagonal = hessian_diagonal(objective)
     nearest = math.inf if objective.paths is None else objective.paths.nearest_zero()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         reach = sharpness(objective, radius=radius).value if radius < nearest else math.inf
-        noisy = expected_sharpness(objective, sigma=sigma, draws=draws, seed=derived_seed(seed, 5))
-    found = {
-        "output_change": (behind - before).abs().max().item() / max(before.abs().max().item(), math.ulp(0.0)),
+        noisy = expected_sharpness(objective, **noise)
+    return {
         "loss": objective(objective.point).item(),
-        "constant_loss": math.log(before.shape[1]),
         "sharpness": reach,
         "trace": diagonal.sum().item(),
-        "blocks": _blocks(changed, diagonal) if space == "weights" else [math.nan] * 3,
+        "blocks": _blocks(objective.model, diagonal) if objective.paths is None else [math.nan] * 3,
         "expected": noisy.value,
         "expected_error": noisy.error,
     }
-    return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
 
 
 def scaling(network: nn.Module, transformation: str, amount: float) -> list[Tensor]:
-    """The factors of a positive scaling, for every hidden level (see :func:`rescaled_flatness`)."""
+    """The factors of a positive scaling, for every hidden level (see :func:`rescaled_flatness`).
+
+    Args:
+        network: a plain one.
+        transformation: "node", a factor on the first hidden node; "layer", factors that give the incoming
+            weights of the first hidden level a norm; "network", random factors on all hidden nodes.
+        amount: the factor; the norm; the standard deviation of the factors' natural logarithms.
+
+    Raises:
+        ValueError: the transformation is another one.
+    """
     layers = plain_layers(network)
     factors = [torch.ones(layer.outgoing, dtype=torch.float64) for layer in layers[:-1]]
     if transformation == "node":
@@ -116,9 +142,11 @@ def scaling(network: nn.Module, transformation: str, amount: float) -> list[Tens
     elif transformation == "layer":
         norms = layers[0].edges().detach().double().flatten(1).norm(dim=1)
         factors[0] = amount / (math.sqrt(len(norms)) * norms)
-    else:
+    elif transformation == "network":
         random = generator(0, 6)
         factors = [torch.exp(amount * torch.randn(len(f), generator=random, dtype=f.dtype)) for f in factors]
+    else:
+        raise ValueError(f"transformation = {transformation!r}: node, layer or network")
     return factors
 
 
