@@ -1,5 +1,6 @@
 """Measurements of the chapter on flatness, on small cases that can be worked out otherwise."""
 
+import copy
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from shared.measurements.psi_planes import (
     rescaled_flatness,
     scaling,
 )
+from shared.models import build
 from shared.probes.basis_paths import BasisPaths, rescaled
 from shared.probes.flatness import Objective
 from shared.probes.plain import plain_layers
@@ -195,6 +197,36 @@ def test_fixed_weights_below_zero_are_counted():
     assert _negative(BasisPaths(run.network)) == before + 2
 
 
+@pytest.mark.parametrize("space", ["weights", "paths"])
+def test_errors_under_noise_are_those_of_the_moved_network(space):
+    found = noisy_errors.function(space=space, sigmas=[0.02, 0.1], draws=2, until=0.0, **SMALL)
+    run = network()
+    flat = torch.nn.utils.parameters_to_vector(run.network.parameters()).detach().double()
+    paths = BasisPaths(run.network)
+    for draw in range(2):
+        size = paths.count if space == "paths" else len(flat)
+        noise = torch.randn(size, generator=generator(0, 5, draw), dtype=torch.float64)
+        for place, sigma in enumerate((0.02, 0.1)):
+            if space == "paths":
+                moved = paths.perturbed(sigma * noise)
+            else:
+                moved = copy.deepcopy(run.network)
+                torch.nn.utils.vector_to_parameters((flat + sigma * noise).float(), moved.parameters())
+            for part, (x, y) in (("train", run.train), ("test", run.test)):
+                error = 1 - (moved(x).argmax(1) == y).double().mean().item()
+                assert found[f"{part}_error"][place, draw] == pytest.approx(error, abs=1e-6)
+    assert found["train_error"].std() > 0
+
+
+def test_signs_of_a_skeleton_wider_than_the_classes_are_counted():
+    model = build("plain_mlp", in_channels=784, classes=10, hidden=12, layers=3, seed=0)
+    outgoing = plain_layers(model)[2].weight
+    with torch.no_grad():
+        outgoing[1, 11] = -1.0  # the node 11 leads to the class 11 - 10
+        outgoing[2, 11] = -1.0  # not on the skeleton
+    assert _negative(BasisPaths(model)) == 1
+
+
 def test_errors_without_noise_are_those_of_the_network():
     found = noisy_errors.function(space="paths", sigmas=[0.0, 100.0], draws=2, until=0.0, **SMALL)
     assert found["train_error"].shape == (2, 2)
@@ -211,8 +243,10 @@ def test_planes_go_through_the_trained_network():
         width=1 / 16,
         **TASK,
         spans=[0.01, 0.001],
+        weight_spans=[0.001, 0.01],
         points=3,
         probed=16,
+        draws=2,
         precision="float32",
         until=0.0,
     )
@@ -235,7 +269,7 @@ def test_planes_go_through_the_trained_network():
     assert found["crossings"][:, 1, 1].tolist() == [0, 0]
     assert found["epoch_loss"] == pytest.approx([p.mean().item() for p in run.losses.split(3)], rel=1e-5)
     ended = landscape.function(
-        batch=20, width=1 / 16, **TASK, spans=[0.01], points=3, probed=4, until=10.0, every=2
+        batch=20, width=1 / 16, **TASK, points=3, probed=4, draws=2, until=10.0, every=2
     )
     assert np.isnan(ended["epoch_loss"]).tolist() == [False, False, True]
     paths = BasisPaths(run.network)
@@ -243,6 +277,14 @@ def test_planes_go_through_the_trained_network():
     moved = mean_loss(paths.perturbed(0.01 * 0.05 * draw), x, y)
     assert found["paths"][0, 2, 1] == pytest.approx(moved, rel=1e-4)
     assert found["paths"][0, 2, 1] - centre == pytest.approx(moved - centre, rel=0.02)
+    for place, (space, end) in enumerate((("paths", 0.001), ("weights", 0.001))):
+        objective = Objective(run.network, x, y, space=space)
+        size, noise = len(objective.point), []
+        for draw in range(2):
+            step = torch.randn(size, generator=generator(derived_seed(0, 7), draw), dtype=torch.float64)
+            noise += [objective(objective.point + sign * end * 0.05 * step).item() for sign in (1, -1)]
+        change = abs(np.mean(noise) - objective(objective.point).item())
+        assert found["expected"][place] == pytest.approx(change, rel=1e-4)
     flat = torch.nn.utils.parameters_to_vector(run.network.parameters()).detach().double()
     draw = torch.randn(len(flat), generator=generator(derived_seed(0, 6, 0)), dtype=torch.float64)
     torch.nn.utils.vector_to_parameters((flat + 0.001 * 0.05 * draw).float(), run.network.parameters())

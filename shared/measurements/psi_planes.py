@@ -226,10 +226,11 @@ def _negative(paths: BasisPaths) -> int:
 
 
 @measurement(
-    version=1,
+    version=2,
     outcomes=(
         *TRAINING_OUTCOMES,
         *("epoch_loss", "paths", "weights", "filters", "crossings", "nearest_zero"),
+        *("expected", "expected_error"),
     ),
     uses=(
         *TRAINED,
@@ -250,12 +251,14 @@ def landscape(
     epochs: int = 300,
     learning_rate: float = 0.05,
     until: float = 1e-3,
-    every: int = 3,
-    precision: Literal["float32", "bfloat16"] = "bfloat16",
-    spans: list[float] = [1.0, 0.1],  # noqa: B006  read only, and a default has to be plain data
+    every: int = 1,
+    precision: Literal["float32", "bfloat16"] = "float32",
+    spans: list[float] = [0.03, 0.01],  # noqa: B006  read only, and a default has to be plain data
+    weight_spans: list[float] = [0.3, 0.3],  # noqa: B006
     points: int = 25,
     probed: int = 512,
     scale: float = 0.05,
+    draws: int = 16,
     seed: int = 0,
     device: str = "auto",
 ) -> Arrays:
@@ -269,20 +272,22 @@ def landscape(
         until: end when the mean loss of all these images is below it.
         every: epochs between looks at it.
         precision: of the training's passes; the planes are float32.
-        spans: [S], largest t of each plane, from the largest to the smallest.
+        spans: [S], largest t of each plane over path values.
+        weight_spans: [2], the same over weights, and over weights with directions of the filters' norms.
         points: P, along each axis of a plane.
         probed: images for training that the loss is taken over.
         scale: standard deviation of the directions.
+        draws: of directions beside those of the planes, each with both signs.
         seed: of weights, order and directions.
         device: where to train and measure.
 
     Returns:
-        the loss at :math:`v + t_1 \xi + t_2 \eta`: ``paths`` [S, P, P] over path values; ``weights`` [P, P]
-        over weights, with the last span; ``filters`` [P, P] over weights, with directions of the filters'
-        norms and the first span. ``crossings`` [S, P, P], all-skeleton paths across zero; ``nearest_zero``,
-        the smallest of these; ``epoch_loss`` [epochs], mean over the steps of each epoch, NaN behind the
-        last; ``steps``, ``train_loss``, ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the
-        training.
+        the loss at :math:`z + t_1 \xi + t_2 \eta`: ``paths`` [S, P, P] over path values; ``weights`` and
+        ``filters`` [P, P] over weights. ``expected`` [2] and ``expected_error``: the mean change of the loss
+        at the end of the last span over path values, and of the first over weights, along the other
+        directions. ``crossings`` [S, P, P], all-skeleton paths across zero; ``nearest_zero``, the smallest
+        modulus of these; ``epoch_loss`` [epochs], mean over the steps of each epoch, NaN behind the last;
+        ``steps``, ``train_loss``, ``train_accuracy``, ``test_loss`` and ``test_accuracy`` of the training.
 
     Raises:
         ValueError: a size is refused, or training diverged.
@@ -292,13 +297,19 @@ def landscape(
     options = {"until": until, "every": every, "device": device, "width": width}
     run = trained("plainnet18", recipe, dataset=dataset, images=images, seed=seed, **options)
     x, y = (part[:probed] for part in run.train)
-    axes = [torch.linspace(-span, span, points) for span in spans]
-    found = _along_planes(Objective(run.network, x, y, space="paths"), axes, scale, seed)
-    objective = Objective(run.network, x, y, space="weights")
-    drawn = [normal_direction(objective, derived_seed(seed, 6, i), scale=scale) for i in range(2)]
-    fitted = [filter_normalised(objective, direction) for direction in drawn]
-    for name, pair, t in (("weights", drawn, axes[-1]), ("filters", fitted, axes[0])):
-        found[name] = plane(objective, *pair, t, t, at_once=_at_once(x)).cpu()
+    axes, across = ([torch.linspace(-t, t, points) for t in ends] for ends in (spans, weight_spans))
+    over_paths, over_weights = (Objective(run.network, x, y, space=s) for s in ("paths", "weights"))
+    found = _along_planes(over_paths, axes, scale, seed)
+    drawn = [normal_direction(over_weights, derived_seed(seed, 6, i), scale=scale) for i in range(2)]
+    fitted = [filter_normalised(over_weights, direction) for direction in drawn]
+    for name, pair, t in (("weights", drawn, across[0]), ("filters", fitted, across[1])):
+        found[name] = plane(over_weights, *pair, t, t, at_once=_at_once(x)).cpu()
+    noise = {"draws": draws, "seed": derived_seed(seed, 7)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        pairs = ((over_paths, spans[-1]), (over_weights, weight_spans[0]))
+        other = [expected_sharpness(objective, sigma=t * scale, **noise) for objective, t in pairs]
+    found |= {"expected": [part.value for part in other], "expected_error": [part.error for part in other]}
     by_epoch = [part.mean().item() for part in run.losses.split(recipe.steps(images) // epochs)]
     found["epoch_loss"] = [*by_epoch, *[math.nan] * (epochs - len(by_epoch))]
     return {name: np.asarray(array, dtype=np.float32) for name, array in (found | run.outcome()).items()}
