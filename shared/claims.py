@@ -14,7 +14,7 @@ from shared.statistics import Estimate, number
 
 VERDICT_KEY = "relu_book_verdict"  # in the metadata of an output
 SIZE_TOLERANCE = 0.10  # of the published value
-ROUNDING = 1e-12  # errors below it are those of a processor's arithmetic, and shown as this
+ROUNDING = 1e-12  # errors below it are those of a processor's arithmetic, and not shown as they are
 
 REPRODUCED, PARTLY, NOT_REPRODUCED, NOT_TESTED = (
     "reproduced",
@@ -214,12 +214,17 @@ def _rows(entry: dict[str, Any], verdict: Verdict) -> list[str]:
             cells = [
                 str(criterion["labels"][index]) if "labels" in criterion else quantity,
                 _published(name, criterion, index),
-                number(float(value)),
+                _shown(name, float(value)),
                 _interval(part, index),
                 "yes" if part["holds"][index] else "no",
             ]
             rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
     return rows
+
+
+def _shown(part: str, value: float) -> str:
+    """A measured value; an error that is rounding only has no digits of its own."""
+    return f"below {number(value)}" if part == "identity" and value == ROUNDING else number(value)
 
 
 def _interval(part: dict[str, Any], index: int) -> str:
@@ -254,9 +259,9 @@ def measured_summary(verdict: dict[str, Any]) -> str:
         values = [float(value) for value in part["value"]]
         if len(values) > 1:
             held = f"{sum(part['holds'])} of {len(values)} within tolerance"
-            texts.append(f"{', '.join(number(value) for value in values)} ({held})")
+            texts.append(f"{', '.join(_shown(name, value) for value in values)} ({held})")
         elif name == "identity":
-            texts.append(number(values[0]))
+            texts.append(_shown(name, values[0]))
         else:
             low, high = float(part["low"][0]), float(part["high"][0])
             texts.append(f"{number(values[0])} [{number(low)}, {number(high)}]")

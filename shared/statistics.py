@@ -115,6 +115,6 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = N
         chosen = labels == label
         for row, values in zip(ranks, (np.asarray(x), np.asarray(y)), strict=True):
             row[chosen] = scipy.stats.rankdata(values[chosen]) - (chosen.sum() + 1) / 2
-    if (np.ptp(ranks, axis=1) == 0).any():
+    if not len(x) or (np.ptp(ranks, axis=1) == 0).any():
         return 0.0
     return float(np.corrcoef(ranks)[0, 1])

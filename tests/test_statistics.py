@@ -65,6 +65,7 @@ def test_rank_correlation():
     assert rank_correlation(np.arange(4), np.array([1.0, 5.0, 70.0, np.inf])) == pytest.approx(1)
     assert rank_correlation(np.arange(3), np.array([3.0, 2.0, 1.0])) == pytest.approx(-1)
     assert rank_correlation(np.arange(3), np.full(3, np.inf)) == 0
+    assert rank_correlation(np.empty(0), np.empty(0)) == 0
     # with d the differences of ranks, 1 - 6 sum d^2 / (n (n^2 - 1))
     assert rank_correlation(np.arange(4), np.array([2.0, 1.0, 4.0, 3.0])) == pytest.approx(1 - 6 * 4 / 60)
 
