@@ -176,3 +176,5 @@ def test_an_error_of_rounding_is_the_same_on_every_machine(monkeypatch):
     verdicts = [claims.judge("an.identity", identity=error) for error in errors]
     shown = [verdict.parts["identity"]["value"] for verdict in verdicts]
     assert shown == [[0.0], [1e-12], [1e-12], [5e-11]]
+    summaries = [claims.measured_summary(verdict.as_json()) for verdict in verdicts]
+    assert summaries == ["0", "below 1e-12", "below 1e-12", "5e-11"]

@@ -18,6 +18,7 @@ from shared.measurements.psi_planes import (
 from shared.models import build
 from shared.probes.basis_paths import BasisPaths, rescaled
 from shared.probes.flatness import Objective
+from shared.probes.landscape import filter_normalised
 from shared.probes.plain import plain_layers
 from shared.rng import derived_seed, generator
 from shared.sgd import SgdRecipe
@@ -243,7 +244,7 @@ def test_planes_go_through_the_trained_network():
         width=1 / 16,
         **TASK,
         spans=[0.01, 0.001],
-        weight_spans=[0.001, 0.01],
+        weight_spans=[0.002, 0.01],
         points=3,
         probed=16,
         draws=2,
@@ -277,7 +278,7 @@ def test_planes_go_through_the_trained_network():
     moved = mean_loss(paths.perturbed(0.01 * 0.05 * draw), x, y)
     assert found["paths"][0, 2, 1] == pytest.approx(moved, rel=1e-4)
     assert found["paths"][0, 2, 1] - centre == pytest.approx(moved - centre, rel=0.02)
-    for place, (space, end) in enumerate((("paths", 0.001), ("weights", 0.001))):
+    for place, (space, end) in enumerate((("paths", 0.001), ("weights", 0.002))):
         objective = Objective(run.network, x, y, space=space)
         size, noise = len(objective.point), []
         for draw in range(2):
@@ -285,11 +286,16 @@ def test_planes_go_through_the_trained_network():
             noise += [objective(objective.point + sign * end * 0.05 * step).item() for sign in (1, -1)]
         change = abs(np.mean(noise) - objective(objective.point).item())
         assert found["expected"][place] == pytest.approx(change, rel=1e-4)
-    flat = torch.nn.utils.parameters_to_vector(run.network.parameters()).detach().double()
-    draw = torch.randn(len(flat), generator=generator(derived_seed(0, 6, 0)), dtype=torch.float64)
-    torch.nn.utils.vector_to_parameters((flat + 0.001 * 0.05 * draw).float(), run.network.parameters())
-    # The rise, not the loss, which a step so small hardly changes.
-    assert found["weights"][2, 1] - centre == pytest.approx(run.loss(x, y) - centre, rel=0.02)
+    weights = Objective(run.network, x, y)
+    for name, end in (("weights", 0.002), ("filters", 0.01)):
+        draw = torch.randn(
+            len(weights.point), generator=generator(derived_seed(0, 6, 0)), dtype=torch.float64
+        )
+        draw = 0.05 * draw if name == "weights" else filter_normalised(weights, draw)
+        moved = copy.deepcopy(run.network)
+        torch.nn.utils.vector_to_parameters((weights.point + end * draw).float(), moved.parameters())
+        # The rise, not the loss, which a step so small hardly changes.
+        assert found[name][2, 1] - centre == pytest.approx(mean_loss(moved, x, y) - centre, rel=0.02)
 
 
 def mean_loss(model, x, y) -> float:
