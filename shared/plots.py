@@ -9,6 +9,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
+from matplotlib.contour import QuadContourSet
 from matplotlib.image import AxesImage
 
 from shared.statistics import Estimate
@@ -72,6 +73,26 @@ def frequency_map(
     ticks = [-half, -half // 2, 0, half // 2]
     axes.set(xticks=ticks, yticks=ticks, xlabel="$k_x$", ylabel="$k_y$")
     return image
+
+
+def surfaces(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> None:
+    """Draw ``values`` [K, T, T] over ``t`` [T] along both axes as K surfaces of one scale, on 3-D axes."""
+    t1, t2 = np.meshgrid(t, t, indexing="ij")
+    low, high = values.min(), values.max()
+    for axes, heights in zip(row, values, strict=True):
+        style = {"rcount": len(t), "ccount": len(t), "cmap": MAP_COLOURS, "linewidth": 0}
+        axes.plot_surface(t1, t2, heights, vmin=low, vmax=high, **style)
+        axes.set(zlim=(low, high), xlabel="$t_1$", ylabel="$t_2$")
+
+
+def contours(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> QuadContourSet:
+    """Draw ``values`` [K, T, T] over ``t`` [T] along both axes as K maps of contours of one scale."""
+    t1, t2 = np.meshgrid(t, t, indexing="ij")
+    levels = np.linspace(values.min(), values.max(), 17)
+    for axes, heights in zip(row, values, strict=True):
+        drawn = axes.contourf(t1, t2, heights, levels=levels, cmap=MAP_COLOURS)
+        axes.set(xlabel="$t_1$", ylabel="$t_2$", aspect="equal")
+    return drawn
 
 
 def curve_with_band(axes: Axes, x: np.ndarray, curves: np.ndarray, **style: Any) -> None:
