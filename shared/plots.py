@@ -75,10 +75,16 @@ def frequency_map(
     return image
 
 
+def span(values: np.ndarray) -> tuple[float, float]:
+    """The lowest and the highest of the values, apart even where all are equal: ends of a scale."""
+    low, high = float(values.min()), float(values.max())
+    return low, max(high, low + 1e-6)
+
+
 def surfaces(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> None:
     """Draw ``values`` [K, T, T] over ``t`` [T] along both axes as K surfaces of one scale, on 3-D axes."""
     t1, t2 = np.meshgrid(t, t, indexing="ij")
-    low, high = values.min(), values.max()
+    low, high = span(values)
     for axes, heights in zip(row, values, strict=True):
         style = {"rcount": len(t), "ccount": len(t), "cmap": MAP_COLOURS, "linewidth": 0}
         axes.plot_surface(t1, t2, heights, vmin=low, vmax=high, **style)
@@ -88,7 +94,7 @@ def surfaces(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> None:
 def contours(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> QuadContourSet:
     """Draw ``values`` [K, T, T] over ``t`` [T] along both axes as K maps of contours of one scale."""
     t1, t2 = np.meshgrid(t, t, indexing="ij")
-    levels = np.linspace(values.min(), values.max(), 17)
+    levels = np.linspace(*span(values), 17)
     for axes, heights in zip(row, values, strict=True):
         drawn = axes.contourf(t1, t2, heights, levels=levels, cmap=MAP_COLOURS)
         axes.set(xlabel="$t_1$", ylabel="$t_2$", aspect="equal")
