@@ -89,6 +89,8 @@ def surfaces(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> None:
         style = {"rcount": len(t), "ccount": len(t), "cmap": MAP_COLOURS, "linewidth": 0}
         axes.plot_surface(t1, t2, heights, vmin=low, vmax=high, **style)
         axes.set(zlim=(low, high), xlabel="$t_1$", ylabel="$t_2$")
+        for axis in "xy":
+            axes.locator_params(axis=axis, nbins=5)
 
 
 def contours(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> QuadContourSet:
