@@ -44,7 +44,7 @@ class Turnable:
             f'<figure style="margin:0;text-align:center"><canvas tabindex="0" role="img" '
             f'aria-label="Surface that can be turned: {html.escape(title)}" '
             f'style="width:20em;height:20em;touch-action:none;cursor:grab"></canvas>'
-            f"<figcaption>{html.escape(title)}</figcaption></figure>"
+            f'<figcaption style="color:inherit">{html.escape(title)}</figcaption></figure>'
             for title in self.titles
         )
         text = (
