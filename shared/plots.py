@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.contour import QuadContourSet
 from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
 
 from shared.statistics import Estimate
 
@@ -96,7 +97,7 @@ def surfaces(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> None:
 def contours(row: Sequence[Axes], t: np.ndarray, values: np.ndarray) -> QuadContourSet:
     """Draw ``values`` [K, T, T] over ``t`` [T] along both axes as K maps of contours of one scale."""
     t1, t2 = np.meshgrid(t, t, indexing="ij")
-    levels = np.linspace(*span(values), 17)
+    levels = MaxNLocator(16).tick_values(*span(values))
     for axes, heights in zip(row, values, strict=True):
         drawn = axes.contourf(t1, t2, heights, levels=levels, cmap=MAP_COLOURS)
         axes.set(xlabel="$t_1$", ylabel="$t_2$", aspect="equal")

@@ -33,6 +33,7 @@ class Turnable:
             if values.ndim != 2 or values.shape[0] != values.shape[1] or len(values) < 2:
                 raise ValueError(f"{title}: heights of shape {list(values.shape)}; a square is needed")
         self.titles = list(surfaces)
+        self.scale = f"Heights run from {low:.3g} to {high:.3g}."
         heights = [np.clip((values - low) / (high - low), 0, 1) for values in surfaces.values()]
         self.heights = [np.round(np.nan_to_num(part, nan=1.0), 3).tolist() for part in heights]
 
@@ -43,13 +44,13 @@ class Turnable:
         views = "".join(
             f'<figure style="margin:0;text-align:center"><canvas tabindex="0" role="img" '
             f'aria-label="Surface that can be turned: {html.escape(title)}" '
-            f'style="width:20em;height:20em;touch-action:none;cursor:grab"></canvas>'
-            f'<figcaption style="color:inherit">{html.escape(title)}</figcaption></figure>'
+            f'style="width:17em;height:17em;touch-action:none;cursor:grab"></canvas>'
+            f"<figcaption>{html.escape(title)}</figcaption></figure>"
             for title in self.titles
         )
         text = (
             f'<div id="{name}"><div style="display:flex;flex-wrap:wrap;gap:1em">{views}</div>'
-            f'<p>{HINT}</p><script type="application/json">{data}</script>'
+            f'<p>{HINT} {self.scale}</p><script type="application/json">{data}</script>'
             f"<script>{SCRIPT.read_text(encoding='utf-8').rstrip()}({json.dumps(name)});</script></div>"
         )
         return {"text/html": text, "text/plain": f"surfaces: {', '.join(self.titles)}"}

@@ -107,6 +107,15 @@ def ground(browser, selector):
     )
 
 
+def contrast(browser, selector):
+    """Difference of brightness, up to 255, between an element's text and the ground behind it."""
+    colour = browser.execute_script(
+        "return getComputedStyle(document.querySelector(arguments[0])).color", selector
+    )
+    text = sum(float(part) for part in colour[4:-1].split(",")[:3]) / 3
+    return abs(text - ground(browser, selector))
+
+
 def test_the_theme_switch_works_and_figures_stay_readable(browser, address):
     browser.get(f"{address}/{FIGURE_PAGE}")
     browser.execute_script("localStorage.clear()")
@@ -132,9 +141,14 @@ def test_a_claim_box_is_legible_in_both_themes(browser, address):
     browser.get(f"{address}/{FIGURE_PAGE}")
     for theme in ("light", "dark"):
         browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
-        colour = browser.execute_script("return getComputedStyle(document.querySelector('.claim td')).color")
-        text = sum(float(part) for part in colour[4:-1].split(",")[:3]) / 3
-        assert abs(text - ground(browser, ".claim")) > 100, theme
+        assert contrast(browser, ".claim td") > 100, theme
+
+
+def test_titles_of_surfaces_are_legible_in_both_themes(browser, address):
+    browser.get(f"{address}/figures/psi/fig03_landscapes.html")
+    for theme in ("light", "dark"):
+        browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+        assert contrast(browser, "figure:has(> canvas) figcaption") > 100, theme
 
 
 def test_surfaces_turn_together_by_keys_and_by_dragging(browser, tmp_path):

@@ -26,7 +26,7 @@ def test_every_surface_has_its_title_and_a_name_for_readers_of_screens():
     text = bundle()["text/html"]
     assert text.count("<canvas") == 2
     assert 'aria-label="Surface that can be turned: one &lt;b&gt;"' in text
-    assert "two</figcaption>" in text
+    assert "<figcaption>two</figcaption>" in text
     assert bundle()["text/plain"] == "surfaces: one <b>, two"
 
 
